@@ -1,0 +1,91 @@
+"""The answer as values: points, crossings, verdicts, each with its interval."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Verdict = Literal[
+    "crossover", "load_always_wins", "recompute_always_wins", "multiple_crossings", "inconclusive"
+]
+Kind = Literal["whole", "marginal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its 95 % interval over rounds; bounds are None when there are too few rounds."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Both arms at one length, for one load series against the recompute series.
+
+    `break_even_bytes_per_s` is the read rate at which load would tie with recompute at this length.
+    """
+
+    series: str
+    prefix_tokens: int
+    num_rounds: int
+    num_samples: int
+    recompute_s: Estimate | None
+    load_s: Estimate | None
+    ratio: Estimate | None  # recompute_s / load_s, paired by round; above 1 load wins
+    load_p95_s: float | None
+    load_p99_s: float | None
+    first_token_s: float | None
+    num_bytes: int | None
+    bytes_per_s: Estimate | None
+    break_even_bytes_per_s: float | None
+    mfu: float | None
+    recompute_scaled: bool
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """One sign change; `load_wins_beyond` tells its direction."""
+
+    tokens: Estimate
+    bracket: tuple[int, int]
+    load_wins_beyond: bool
+    extrapolated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Coefficients of seconds = a + b n (+ c n^2) and the relative residual at each fitted length."""
+
+    arm: str
+    series: str
+    coefficients: tuple[float, ...]
+    residuals: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SweetSpot:
+    """The crossover with its verdict and interval, for one load series and one statistic of its time."""
+
+    series: str
+    kind: Kind
+    statistic: Literal["p50", "p95", "p99"]
+    verdict: Verdict
+    measured_range: tuple[int, int] | None
+    crossings: tuple[Crossing, ...] = ()
+    export_tokens: int | None = None  # the crossing rounded up to whole chunks
+    sensitivity: dict[str, float | None] = field(
+        default_factory=dict
+    )  # C* at "0.5x", "0.8x", "1.25x", "2x" of the bandwidth
+    reason: str = ""
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """All that is derived from the samples of one run."""
+
+    points: tuple[Point, ...]
+    spots: tuple[SweetSpot, ...]
+    fits: tuple[Fit, ...]
+    notices: tuple[str, ...] = ()

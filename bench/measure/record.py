@@ -1,0 +1,254 @@
+"""What a sweep leaves behind: `run.json` (the header) and `samples.csv` (one row per timed sample)."""
+
+import csv
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bench.arms.case import Case, Outcome
+from bench.measure.plan import Plan
+
+SCHEMA = 1
+
+
+class RecordError(Exception):
+    """A result folder cannot be read, or does not say what it must."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed call: which case, in which round, in which order, and what came out.
+
+    Args:
+        round: index of the fresh process that measured it, from 0.
+        order: position within the round, from 0, over all arms.
+        sample: repetition of the same case within the round, from 0.
+        started_s: seconds since the sweep began.
+    """
+
+    round: int
+    order: int
+    sample: int
+    started_s: float
+    case: Case
+    outcome: Outcome
+
+
+class SeriesInfo(BaseModel):
+    """Settings that all samples of one series share, as they were carried out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    arm: Literal["recompute", "load", "hybrid", "gemm"]
+    label: str
+    settings: dict[str, Any] = {}
+
+
+class Notice(BaseModel):
+    """Something that makes results suspect without stopping the run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    code: str
+    message: str
+    suspect: bool = True
+
+
+class RunRecord(BaseModel):
+    """The header of a sweep: plan, geometry, machine, software, storage, and what was noticed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_number: int = SCHEMA
+    run_id: str
+    started_utc: str
+    finished_utc: str | None = None
+    state: Literal["running", "complete", "interrupted", "failed"] = "running"
+    plan: Plan
+    model_name: str
+    kv_bytes_per_token: int
+    kv_bytes_at: dict[int, int] = {}
+    chunk_tokens: int
+    series: dict[str, SeriesInfo] = {}
+    machine: dict[str, Any] = {}
+    software: dict[str, Any] = {}
+    storage: dict[str, Any] = {}
+    harness: dict[str, Any] = {}
+    checks: dict[str, Any] = {}
+    notices: tuple[Notice, ...] = ()
+
+
+CASE_COLUMNS = tuple(f.name for f in fields(Case))
+OUTCOME_COLUMNS = tuple(f.name for f in fields(Outcome))
+COLUMNS = ("round", "order", "sample", "started_s", *CASE_COLUMNS, *OUTCOME_COLUMNS)
+_TYPES: Mapping[str, Any] = {
+    **get_type_hints(Case),
+    **get_type_hints(Outcome),
+    "round": int,
+    "order": int,
+    "sample": int,
+    "started_s": float,
+}
+
+
+def write_text_safely(path: Path, text: str) -> None:
+    """Replace `path` by `text` so that a kill leaves either the old or the new content."""
+    part = path.with_name(path.name + ".part")
+    with part.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(path)
+
+
+def write_run(folder: Path, run: RunRecord) -> None:
+    """Write `run.json`."""
+    write_text_safely(folder / "run.json", run.model_dump_json(indent=1) + "\n")
+
+
+def read_run(folder: Path) -> RunRecord:
+    """The header of the sweep in `folder`.
+
+    Raises:
+        RecordError: no run.json, not ours, or written by a newer kvcross.
+    """
+    path = folder / "run.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecordError(f"{folder}: no run.json here; name a folder that a sweep has written") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RecordError(f"{path}: not readable as JSON: {error}") from None
+    number = content.get("schema_number") if isinstance(content, dict) else None
+    if not isinstance(number, int):
+        raise RecordError(f"{path}: no schema_number; not a sweep of kvcross")
+    if number > SCHEMA:
+        raise RecordError(f"{path}: schema {number} is newer than {SCHEMA}; use a newer kvcross to read it")
+    try:
+        return RunRecord.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RecordError(f"{path}: {where}: {first['msg']}") from None
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, tuple):
+        return ";".join(value)
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value), sort_keys=True)
+    return str(value)
+
+
+def _parse(text: str, hint: object) -> object:
+    described = str(hint)
+    if hint is float or hint is int:
+        return hint(text)
+    if "tuple" in described:
+        return tuple(text.split(";")) if text else ()
+    if text == "":
+        return None
+    if "Mapping" in described:
+        return dict(json.loads(text))
+    if "bool" in described:
+        return {"true": True, "false": False}[text]
+    if "float" in described:
+        return float(text)
+    if "int" in described:
+        return int(text)
+    return text
+
+
+class SampleWriter:
+    """Appends samples to `samples.csv`; each is on the disk before `append` returns."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "samples.csv"
+        _drop_half_line(path)
+        fresh = not path.exists() or path.stat().st_size == 0
+        self._stream = path.open("a", newline="", encoding="utf-8")
+        self._writer = csv.writer(self._stream)
+        if fresh:
+            self._write(COLUMNS)
+
+    def _write(self, row: object) -> None:
+        self._writer.writerow(row)  # type: ignore[arg-type]
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+    def append(self, sample: Sample) -> None:
+        """Write one row and fsync it."""
+        head = (sample.round, sample.order, sample.sample, sample.started_s)
+        case = (getattr(sample.case, name) for name in CASE_COLUMNS)
+        outcome = (getattr(sample.outcome, name) for name in OUTCOME_COLUMNS)
+        self._write([_cell(value) for value in (*head, *case, *outcome)])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+def _drop_half_line(path: Path) -> bool:
+    """Cut a half-written last line (a kill in mid-write) off; True when there was one."""
+    if not path.exists():
+        return False
+    content = path.read_bytes()
+    if not content or content.endswith(b"\n"):
+        return False
+    with path.open("r+b") as stream:
+        stream.truncate(content.rfind(b"\n") + 1)
+    return True
+
+
+def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
+    """All whole rows of `samples.csv` in the order measured, and a notice if a last half row was dropped.
+
+    Raises:
+        RecordError: the file is missing, has other columns, or a row cannot be read.
+    """
+    path = folder / "samples.csv"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"{path}: {error}") from None
+    notices: tuple[Notice, ...] = ()
+    whole, newline, rest = text.rpartition("\n")
+    if rest:
+        notices = (
+            Notice(code="half_line", message="the last row was half written and dropped", suspect=False),
+        )
+    return list(_rows(path, whole + newline)), notices
+
+
+def _rows(path: Path, text: str) -> Iterator[Sample]:
+    reader = csv.DictReader(text.splitlines())
+    if tuple(reader.fieldnames or ()) != COLUMNS:
+        raise RecordError(f"{path}: columns are not those of schema {SCHEMA}")
+    for number, row in enumerate(reader, start=2):
+        try:
+            values = {name: _parse(row[name], _TYPES[name]) for name in COLUMNS}
+        except (ValueError, KeyError, TypeError) as error:
+            raise RecordError(f"{path}:{number}: {error}") from None
+        yield _sample(values)
+
+
+def _sample(values: Mapping[str, Any]) -> Sample:
+    return Sample(
+        round=values["round"],
+        order=values["order"],
+        sample=values["sample"],
+        started_s=values["started_s"],
+        case=Case(**{name: values[name] for name in CASE_COLUMNS}),
+        outcome=Outcome(**{name: values[name] for name in OUTCOME_COLUMNS}),
+    )

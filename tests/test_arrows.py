@@ -1,0 +1,86 @@
+"""The rooms may only know each other in the directions that docs/design.md draws."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# room -> rooms whose modules it may import
+ALLOWED = {
+    "kvio": {"kvio"},
+    "bench.catalog": {"bench.catalog", "kvio.layout"},
+    "bench.arms": {"bench.arms", "bench.catalog", "kvio"},
+    "bench.measure": {"bench.measure", "bench.arms", "bench.catalog", "kvio"},
+    "bench.analyse": {
+        "bench.analyse",
+        "bench.catalog",
+        "bench.measure.record",
+        "bench.measure.plan",
+        "bench.arms.case",
+        "kvio.layout",
+    },
+    "bench.show": {
+        "bench.show",
+        "bench.analyse",
+        "bench.measure.record",
+        "bench.measure.plan",
+        "bench.arms.case",
+        "kvio.layout",
+    },
+    "bench.stacks": {"bench.stacks", "bench.measure", "bench.catalog", "kvio"},
+    "bench.__main__": {"bench", "kvio"},
+}
+# optional packages and the one file that may import each
+SINGLE_FILE = {"kvikio", "nixl", "mooncake", "liburing", "flash_attn", "ray"}
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted([*(ROOT / "kvio").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]):
+        yield ".".join(path.relative_to(ROOT).with_suffix("").parts), path
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _room(module: str) -> str:
+    return next((room for room in ALLOWED if module == room or module.startswith(room + ".")), "")
+
+
+def _within(name: str, rooms: set[str]) -> bool:
+    return any(name == room or name.startswith(room + ".") for room in rooms)
+
+
+@pytest.mark.parametrize(("module", "path"), list(_modules()), ids=lambda value: str(value))
+def test_a_module_imports_only_the_rooms_it_may(module: str, path: Path) -> None:
+    room = _room(module)
+    if not room:
+        assert module in {"bench.__init__"}, f"{module} is in no room"
+        return
+    ours = [name for name in _imports(path) if name.split(".")[0] in {"bench", "kvio"}]
+    # `from a.b import c` is listed as a.b and a.b.c; one of the two must be allowed
+    parents = {name for name in ours if any(other.startswith(name + ".") for other in ours)}
+    bad = [name for name in ours if name not in parents and not _within(name, ALLOWED[room])]
+    assert bad == []
+
+
+def test_each_optional_package_is_imported_in_one_file_at_most() -> None:
+    users: dict[str, list[str]] = {}
+    for module, path in _modules():
+        for name in {name.split(".")[0] for name in _imports(path)} & SINGLE_FILE:
+            users.setdefault(name, []).append(module)
+    assert {name: found for name, found in users.items() if len(found) > 1} == {}
+
+
+def test_analyse_and_show_never_need_torch() -> None:
+    for module, path in _modules():
+        if module.startswith(("bench.analyse", "bench.show", "bench.measure.record", "bench.arms.case")):
+            assert not {"torch", "transformers"} & {name.split(".")[0] for name in _imports(path)}, module
