@@ -1,0 +1,65 @@
+# Every target is one line over `python -m bench VERB`; each makes the virtual environment that it needs.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+MODEL ?= qwen3-8b
+RESULTS ?=
+RESUME ?=
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check test bench sweep report doctor notebooks clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@echo
+	@echo 'make sweep MODEL=qwen3-8b [ARGS="--budget 120s --limit 100MB/s --data-dir /mnt/nvme"]'
+	@echo 'make sweep RESUME=results/<model>/<machine>/<run>'
+	@echo 'make report RESULTS=results/<model>/<machine>/<run>'
+
+setup: $(VENV)/.dev ## make .venv with everything that developing needs
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kvcross needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "no venv module for $(PYTHON): apt-get install python3-venv, or make PYTHON=..."; exit 2; }
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "installing kvcross into $(VENV) (minutes on the first run) ..."
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+check: $(VENV)/.dev ## ruff, mypy --strict and the import arrows
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m pytest tests/test_arrows.py
+
+test: $(VENV)/.dev ## the test suite: no network, no GPU needed
+	$(PY) -m pytest $(ARGS)
+
+bench: $(VENV)/.dev ## pytest-benchmark suite: our reads against fio, the arms against the machine
+	$(PY) -m pytest tests/perf --benchmark-only -o addopts= -p no:cacheprovider $(ARGS)
+
+sweep: $(VENV)/.runtime ## measure recompute and load, locate the crossover
+	@$(PY) -m bench sweep $(if $(RESUME),--resume '$(RESUME)','$(MODEL)') $(ARGS)
+
+report: $(VENV)/.runtime ## recompute everything from the samples of RESULTS
+	@$(PY) -m bench report $(if $(RESULTS),'$(RESULTS)') $(ARGS)
+
+doctor: $(VENV)/.runtime ## what this machine can measure, and why not the rest
+	@$(PY) -m bench doctor $(ARGS)
+
+notebooks: $(VENV)/.dev ## execute the notebooks on RESULTS (or the newest results) into results/scratch
+	@mkdir -p results/scratch
+	KVCROSS_RESULTS='$(RESULTS)' $(PY) -m jupyter nbconvert --to html --execute --output-dir results/scratch notebooks/*.ipynb
+
+clean: ## remove the environment, caches and scratch files; results stay
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache results/scratch
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

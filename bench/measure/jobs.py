@@ -1,0 +1,108 @@
+"""What the runner asks of a fresh process, and what comes back, message by message."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.arms.case import Case
+from bench.measure.plan import Plan
+from bench.measure.record import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One walk over the lengths: each group holds all arms of one length, in the order to measure."""
+
+    groups: tuple[tuple[Case, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundJob:
+    """Measure these passes in one fresh process and stop at the deadline.
+
+    Args:
+        start_s: when the sweep began, on the shared monotonic clock.
+        deadline_s: on the same clock; no length begins that is expected to end later.
+        expected_s: wall seconds that a case took so far, preparation included.
+        warmup_tokens: longest prefix that is warmed up at its own length; longer ones are warmed at this.
+        store_dirs: by series, where its chunk files are.
+        first_chunk: by series, the chunk file with which the walk through fresh bytes goes on.
+    """
+
+    plan: Plan
+    number: int
+    passes: tuple[Pass, ...]
+    start_s: float
+    deadline_s: float
+    seed: int
+    expected_s: dict[Case, float] = field(default_factory=dict)
+    warmup_tokens: int = 0
+    store_dirs: dict[str, Path] = field(default_factory=dict)
+    first_chunk: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightJob:
+    """Find out what a case costs, check the answer, price the harness: before anything is recorded.
+
+    Args:
+        lengths: prefix lengths in rising order; the walk stops when the next would take longer than `case_limit_s`.
+    """
+
+    plan: Plan
+    lengths: tuple[int, ...]
+    case_limit_s: float
+    deadline_s: float
+    scratch_dir: Path
+    with_checks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTaken:
+    """A timed call is over; `wall_s` is what it cost with its preparation."""
+
+    sample: Sample
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CaseCost:
+    """Preflight: wall seconds of one call of a case, not recorded as a sample."""
+
+    case: Case
+    wall_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRefused:
+    """A case that this machine cannot measure (out of memory, say), and why."""
+
+    case: Case
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDone:
+    """A named check with its result, for the header."""
+
+    name: str
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """The job cannot go on; one line that says why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobDone:
+    """All that was asked is done, or the deadline is reached; `next_chunk` is where each walk stands."""
+
+    next_chunk: dict[str, int] = field(default_factory=dict)
+
+
+Message = SampleTaken | CaseCost | CaseRefused | CheckDone | JobFailed | JobDone
+Job = RoundJob | PreflightJob

@@ -1,0 +1,135 @@
+"""The rounds of a sweep: ask the policy, measure in a fresh process, append, until done or out of budget."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.arms.case import Case
+from bench.measure.clock import Clock
+from bench.measure.costs import CostBook
+from bench.measure.jobs import CaseRefused, JobDone, JobFailed, RoundJob, SampleTaken
+from bench.measure.policy import Observer, Policy, Progress
+from bench.measure.record import Notice, RunRecord, Sample, SampleWriter
+from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
+from bench.measure.source import Source
+
+
+class MeasureError(Exception):
+    """A sweep cannot go on; one line that says why."""
+
+
+@dataclass(slots=True)
+class Rounds:
+    """State of the rounds: what is fixed, and what grows."""
+
+    run: RunRecord
+    series: tuple[tuple[str, str], ...]  # (arm, series), all measured at every length
+    allowed: tuple[int, ...]
+    start_s: float
+    deadline_s: float
+    costs: CostBook
+    warmup_tokens: int = 0
+    store_dirs: Mapping[str, Path] = field(default_factory=dict)
+    first_chunk: dict[str, int] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    next_round: int = 0
+
+    def cases_at(self, length: int) -> tuple[Case, ...]:
+        """All arms at one length."""
+        suffix = self.run.plan.suffix_tokens
+        return tuple(Case(arm, series, length, suffix) for arm, series in self.series)  # type: ignore[arg-type]
+
+    def cost_s(self, length: int) -> float:
+        """Seconds expected for one sample of every arm at this length."""
+        return sum(self.costs.expected_s(case) for case in self.cases_at(length))
+
+
+def run_rounds(
+    rounds: Rounds, *, source: Source, policy: Policy, writer: SampleWriter, observer: Observer, clock: Clock
+) -> None:
+    """Measure round after round; every sample is on the disk before the next begins."""
+    while True:
+        left_s = rounds.deadline_s - clock.now_s()
+        lengths = policy(_progress(rounds, left_s))
+        job = plan_round(rounds, lengths, left_s=left_s) if lengths else None
+        if job is None:
+            return
+        observer.on_round(
+            rounds.next_round, tuple(sorted({g[0].prefix_tokens for g in job.passes[0].groups}))
+        )
+        _measure_round(rounds, job, source=source, writer=writer, observer=observer, clock=clock)
+        rounds.next_round += 1
+
+
+def _progress(rounds: Rounds, left_s: float) -> Progress:
+    return Progress(
+        run=rounds.run,
+        samples=rounds.samples,
+        allowed=rounds.allowed,
+        cost_s={length: rounds.cost_s(length) for length in rounds.allowed},
+        rounds_done=rounds.next_round,
+        budget_left_s=left_s,
+        startup_s=rounds.costs.startup_s,
+    )
+
+
+def plan_round(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> RoundJob | None:
+    """The next round within what is left of the budget; None when not one length fits any more."""
+    usable_s = left_s - rounds.costs.startup_s
+    costs_s = [rounds.cost_s(length) for length in lengths]
+    if not lengths or costs_s[0] > usable_s:
+        return None
+    kept = fitting_lengths(lengths, costs_s, allowance_s=usable_s)
+    plan = rounds.run.plan
+    rounds_left = max(1, plan.num_rounds - rounds.next_round)
+    allowance_s = max(costs_s[0], left_s / rounds_left - rounds.costs.startup_s)
+    counts = samples_per_length(costs_s[: len(kept)], allowance_s=allowance_s, most=plan.num_samples)
+    groups = [rounds.cases_at(length) for length in kept]
+    passes = shuffle_round(
+        groups, num_samples=dict(enumerate(counts)), seed=plan.seed * 1_000_003 + rounds.next_round
+    )
+    return RoundJob(
+        plan=plan,
+        number=rounds.next_round,
+        passes=passes,
+        start_s=rounds.start_s,
+        deadline_s=rounds.deadline_s,
+        seed=plan.seed,
+        expected_s={case: rounds.costs.expected_s(case) for group in groups for case in group},
+        warmup_tokens=rounds.warmup_tokens,
+        store_dirs=dict(rounds.store_dirs),
+        first_chunk=dict(rounds.first_chunk),
+    )
+
+
+def _measure_round(
+    rounds: Rounds, job: RoundJob, *, source: Source, writer: SampleWriter, observer: Observer, clock: Clock
+) -> None:
+    began_s = clock.now_s()
+    first = True
+    for message in source.run(job):
+        match message:
+            case SampleTaken(sample, wall_s):
+                if first:
+                    rounds.costs.add_startup(max(0.0, clock.now_s() - began_s - wall_s))
+                    first = False
+                writer.append(sample)
+                rounds.samples.append(sample)
+                rounds.costs.add(sample.case, wall_s)
+                observer.on_sample(sample)
+            case CaseRefused(case, reason):
+                _drop_from(rounds, case.prefix_tokens, reason)
+            case JobFailed(reason):
+                raise MeasureError(f"round {job.number}: {reason}")
+            case JobDone(next_chunk):
+                rounds.first_chunk.update(next_chunk)
+
+
+def _drop_from(rounds: Rounds, length: int, reason: str) -> None:
+    """Measure only lengths below one that this machine cannot hold; say so."""
+    rounds.allowed = tuple(allowed for allowed in rounds.allowed if allowed < length)
+    message = f"lengths from {length} tokens on are not measured: {reason}"
+    rounds.notices.append(Notice(code="lengths_dropped", message=message))
+    if not rounds.allowed:
+        raise MeasureError(f"not one length can be measured: {reason}")

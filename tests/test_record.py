@@ -1,0 +1,117 @@
+"""Result folders survive kills, and say what is wrong with them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.arms.case import Case, Outcome
+from bench.measure.plan import Plan
+from bench.measure.record import (
+    COLUMNS,
+    RecordError,
+    RunRecord,
+    Sample,
+    SampleWriter,
+    read_run,
+    read_samples,
+    write_run,
+)
+
+
+def _sample(number: int) -> Sample:
+    outcome = Outcome(
+        0.1 + 0.2,
+        read_s=1e-9,
+        num_bytes=147456,
+        cache_state="direct",
+        verified=True,
+        depth_s={"1": 0.25, "3": 0.5},
+        notices=("a", "b"),
+    )
+    return Sample(number, 1, 2, 3.5, Case("load", "posix/best", 256, 0), outcome)
+
+
+def _run() -> RunRecord:
+    return RunRecord(
+        run_id="r",
+        started_utc="2026-01-01T00:00:00Z",
+        plan=Plan(model="m"),
+        model_name="M",
+        kv_bytes_per_token=8,
+        chunk_tokens=16,
+    )
+
+
+def test_a_sample_comes_back_exactly_as_it_was_written(tmp_path: Path) -> None:
+    written = [_sample(0), Sample(1, 0, 0, 4.0, Case("recompute", "recompute", 64), Outcome(1.5))]
+    writer = SampleWriter(tmp_path)
+    for sample in written:
+        writer.append(sample)
+    writer.close()
+    assert read_samples(tmp_path) == (written, ())
+
+
+def test_a_half_written_last_row_is_dropped_with_a_notice_and_writing_goes_on(tmp_path: Path) -> None:
+    writer = SampleWriter(tmp_path)
+    writer.append(_sample(0))
+    writer.append(_sample(1))
+    writer.close()
+    path = tmp_path / "samples.csv"
+    path.write_bytes(path.read_bytes()[:-20])
+    samples, notices = read_samples(tmp_path)
+    assert [sample.round for sample in samples] == [0]
+    assert [notice.code for notice in notices] == ["half_line"]
+    writer = SampleWriter(tmp_path)
+    writer.append(_sample(2))
+    writer.close()
+    assert [sample.round for sample in read_samples(tmp_path)[0]] == [0, 2]
+
+
+def test_samples_of_another_schema_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "samples.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(RecordError, match="columns are not those of schema 1"):
+        read_samples(tmp_path)
+
+
+def test_a_row_that_cannot_be_read_is_named_by_its_line(tmp_path: Path) -> None:
+    writer = SampleWriter(tmp_path)
+    writer.append(_sample(0))
+    writer.close()
+    path = tmp_path / "samples.csv"
+    path.write_text(path.read_text().replace("147456", "many"))
+    with pytest.raises(RecordError, match=r"samples\.csv:2: .*many"):
+        read_samples(tmp_path)
+
+
+def test_the_header_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    write_run(tmp_path, _run())
+    assert read_run(tmp_path) == _run()
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    content = json.loads(_run().model_dump_json())
+    (tmp_path / "run.json").write_text(json.dumps({**content, "schema_number": 99}))
+    with pytest.raises(RecordError, match="schema 99 is newer than 1"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "no run.json here"),
+        ("{", "not readable as JSON"),
+        ("[]", "no schema_number"),
+        ('{"schema_number": 1}', "run_id"),
+    ],
+)
+def test_a_broken_header_is_refused_in_one_line(tmp_path: Path, text: str | None, says: str) -> None:
+    if text is not None:
+        (tmp_path / "run.json").write_text(text)
+    with pytest.raises(RecordError, match=says) as caught:
+        read_run(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_column_is_named_once() -> None:
+    assert len(set(COLUMNS)) == len(COLUMNS)
