@@ -1,0 +1,86 @@
+"""What a backend is told when it is made."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from kvio.backends.protocol import KVIOError
+
+
+@dataclass(slots=True)
+class HostMemory:
+    """Files held in DRAM, by path; shared by the threads that read them."""
+
+    held: dict[Path, bytes] = field(default_factory=dict)
+
+    def hold(self, paths: Sequence[Path]) -> None:
+        """Hold these files and no others.
+
+        Raises:
+            KVIOError: a file cannot be read.
+        """
+        self.held = {path: self.held[path] for path in paths if path in self.held}
+        for path in paths:
+            if path not in self.held:
+                try:
+                    self.held[path] = path.read_bytes()
+                except OSError as error:
+                    raise KVIOError(f"{path}: {error.strerror}") from error
+
+
+class SimulatedDevice:
+    """A device with a known answer: one read at a time, `latency_s + bytes / bytes_per_s`, times a jitter.
+
+    Nothing sleeps: each read advances the virtual clock through `advance_s`.  Reads of all threads queue up
+    behind one another, so latencies add up whatever the queue depth.
+
+    Args:
+        bytes_per_s, latency_s: of the device.
+        advance_s: moves the virtual clock on by so many seconds.
+        jitter: standard deviation of the logarithm of each read's time; 0 for none.
+        seed: of the jitter.
+    """
+
+    def __init__(
+        self,
+        bytes_per_s: float,
+        latency_s: float,
+        *,
+        advance_s: Callable[[float], None],
+        jitter: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        if bytes_per_s <= 0 or latency_s < 0 or jitter < 0:
+            raise KVIOError(
+                f"a device of {bytes_per_s} bytes/s, {latency_s} s latency and jitter {jitter} is impossible"
+            )
+        self.bytes_per_s = bytes_per_s
+        self.latency_s = latency_s
+        self.jitter = jitter
+        self._advance_s = advance_s
+        self._random = np.random.default_rng(seed)
+        self._lock = threading.Lock()
+
+    def serve(self, num_bytes: int) -> None:
+        """Let the clock pass for one read of `num_bytes`."""
+        with self._lock:
+            factor = float(np.exp(self.jitter * self._random.standard_normal())) if self.jitter else 1.0
+            self._advance_s(factor * (self.latency_s + num_bytes / self.bytes_per_s))
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSetting:
+    """Settings shared by the backends of all threads; each takes what concerns it.
+
+    Args:
+        direct: open with O_DIRECT (posix).
+        memory: files held in DRAM (hostmem).
+        device: the modelled device (simulated).
+    """
+
+    direct: bool = False
+    memory: HostMemory | None = None
+    device: SimulatedDevice | None = None

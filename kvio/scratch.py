@@ -1,0 +1,101 @@
+"""A run's scratch directory: locked while the run lives, removed however it ends."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kvio.backends.protocol import KVIOError
+
+PREFIX = "kvcross-"
+LOCK_NAME = "lock"
+
+
+class ScratchError(KVIOError):
+    """There is no place to put KV files."""
+
+
+@contextmanager
+def open_scratch(parent: Path) -> Iterator[Path]:
+    """A new, private directory in `parent`, removed when the block ends.
+
+    The kernel drops the lock when the process dies, even by kill -9; the next run's `clean_stale` then finds
+    the directory without an owner.  A fork keeps the lock until parent and child are both gone.
+
+    Raises:
+        ScratchError: `parent` is missing, read-only or full.
+    """
+    directory, lock = _make_locked(parent)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)  # a directory that vanished is removed already
+        os.close(lock)
+
+
+def _make_locked(parent: Path) -> tuple[Path, int]:
+    while True:
+        try:
+            directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # mode 0700
+            lock = os.open(directory / LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError as error:
+            if not parent.is_dir():
+                raise ScratchError(f"{parent}: no such directory; create it or name another") from error
+            continue  # a cleaning run removed the newborn directory before it had a lock
+        except OSError as error:
+            raise ScratchError(f"{parent}: cannot make a scratch directory: {error.strerror}") from error
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _is_same_file(lock, directory / LOCK_NAME):
+            return directory, lock
+        os.close(lock)  # a cleaning run was faster than the lock
+
+
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def clean_stale(parent: Path) -> list[Path]:
+    """Remove the scratch directories in `parent` whose run is dead; gives those removed.
+
+    Directories of live runs, of other users and links are left alone.
+    """
+    found = sorted(parent.glob(PREFIX + "*")) if parent.is_dir() else []
+    return [path for path in found if _is_ours(path) and _remove_if_stale(path)]
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return not path.is_symlink() and path.is_dir() and path.stat().st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False
+
+
+def _remove_if_stale(directory: Path) -> bool:
+    try:
+        lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return _remove_if_empty(directory)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        shutil.rmtree(directory, ignore_errors=True)  # another run may be cleaning too
+        return not directory.exists()
+    finally:
+        os.close(lock)
+
+
+def _remove_if_empty(directory: Path) -> bool:
+    """Without a lock file it is newborn, or its owner died at once; a directory with content is not ours."""
+    try:
+        directory.rmdir()
+    except OSError:
+        return False
+    return True

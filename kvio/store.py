@@ -1,0 +1,251 @@
+"""Files of KV chunks: written once, fully, with bytes that can be told apart, and checked when read back."""
+
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self, TypeVar
+
+import numpy as np
+
+from kvio.chunks import ChunkGeometry
+from kvio.files import Bytes, StoreError, require_space, sync_directory, write_file
+from kvio.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    checksum,
+    checksum_groups,
+    group_ranges,
+    read_manifest,
+    write_manifest,
+)
+
+T = TypeVar("T")
+NUM_WRITERS = 4
+CHUNK_STREAM, STATE_STREAM, FILL_STREAM = range(3)  # keys that keep the random streams apart
+
+
+class VerificationError(StoreError):
+    """Bytes are not those that were stored: wrong chunk, wrong place, or damaged."""
+
+
+class ChunkStore:
+    """A directory of chunk files, one per chunk, and of states, one per state.
+
+    Made by `create` or `open`.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory = directory
+        self.geometry = ChunkGeometry(manifest.layout, manifest.preset)
+        self._manifest = manifest
+
+    @classmethod
+    def create(
+        cls, directory: Path, geometry: ChunkGeometry, *, num_chunks: int, seed: int, num_states: int = 1
+    ) -> Self:
+        """Write `num_chunks` chunks (and `num_states` states, if the model has any) of seeded random bytes.
+
+        Each file has its own random stream, so that no two positions are alike and nothing compresses.
+
+        Raises:
+            StoreError: too little space, a store is there already, or the directory cannot be written.
+        """
+        if num_chunks <= 0 or seed < 0:
+            raise StoreError(f"{num_chunks} chunks with seed {seed}: need at least one, and a seed from 0")
+        num_states = num_states if geometry.layout.state_bytes else 0
+        if not directory.is_dir():
+            raise StoreError(f"{directory}: no such directory; create it or name another")
+        if (directory / MANIFEST_NAME).exists():
+            raise StoreError(f"{directory}: holds a store already; remove it, or use another directory")
+        require_space(directory, num_chunks * geometry.padded_bytes + num_states * geometry.state_file_bytes)
+        store = cls(
+            directory,
+            Manifest(layout=geometry.layout, preset=geometry.preset, seed=seed, chunks=((),) * num_chunks),
+        )
+        try:
+            store._fill(num_states)
+        except BaseException:
+            store._manifest = store._manifest.model_copy(update={"states": ("",) * num_states})
+            store.remove()
+            raise
+        return store
+
+    def _fill(self, num_states: int) -> None:
+        chunks = tuple(_each(self._write_seeded_chunk, self.num_chunks))
+        states = tuple(_each(self._write_seeded_state, num_states))
+        self._manifest = self._manifest.model_copy(update={"chunks": chunks, "states": states})
+        sync_directory(self.directory)
+        write_manifest(self.directory, self._manifest)
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """The store that was written in `directory`.
+
+        Raises:
+            StoreError: no whole store is there, or a file is missing or has another size.
+        """
+        store = cls(directory, read_manifest(directory))
+        sizes = {path: store.geometry.padded_bytes for path in store._chunk_paths()}
+        sizes |= {path: store.geometry.state_file_bytes for path in store._state_paths()}
+        for path, expected_bytes in sizes.items():
+            try:
+                size_bytes = path.stat().st_size
+            except OSError as error:
+                raise StoreError(f"{path}: {error.strerror}") from error
+            if size_bytes != expected_bytes:
+                raise StoreError(f"{path}: {size_bytes} bytes, {expected_bytes} were written")
+        return store
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks in the store."""
+        return len(self._manifest.chunks)
+
+    @property
+    def num_states(self) -> int:
+        """Linear-attention states in the store; 0 when the model has none."""
+        return len(self._manifest.states)
+
+    def chunk_path(self, chunk_id: int) -> Path:
+        """The file of one chunk."""
+        return self.directory / f"chunk-{chunk_id:06d}.kv"
+
+    def state_path(self, state_id: int) -> Path:
+        """The file of one state."""
+        return self.directory / f"state-{state_id:06d}.kv"
+
+    def _chunk_paths(self) -> list[Path]:
+        return [self.chunk_path(number) for number in range(self.num_chunks)]
+
+    def _state_paths(self) -> list[Path]:
+        return [self.state_path(number) for number in range(self.num_states)]
+
+    def _write_seeded_chunk(self, chunk_id: int) -> tuple[str, ...]:
+        content = _random_bytes(self.geometry.padded_bytes, self._manifest.seed, CHUNK_STREAM, chunk_id)
+        write_file(self.chunk_path(chunk_id), [content.data])
+        return checksum_groups(self.geometry, self._payload_of(content))
+
+    def _write_seeded_state(self, state_id: int) -> str:
+        content = _random_bytes(self.geometry.state_file_bytes, self._manifest.seed, STATE_STREAM, state_id)
+        write_file(self.state_path(state_id), [content.data])
+        return checksum(content[: self.geometry.layout.state_bytes])
+
+    def _payload_of(self, content: Bytes) -> Bytes:
+        start = self.geometry.preset.header_bytes
+        return content[start : start + self.geometry.payload_bytes]
+
+    def write_chunk(self, chunk_id: int, payload: Bytes) -> None:
+        """Replace one chunk's payload by a model's own KV, laid out as `geometry.segments` says.
+
+        Raises:
+            StoreError: another number of bytes than a chunk has, no such chunk, or it cannot be written.
+        """
+        self._require_chunk(chunk_id)
+        if payload.nbytes != self.geometry.payload_bytes:
+            raise StoreError(
+                f"chunk {chunk_id}: {payload.nbytes} bytes, a chunk has {self.geometry.payload_bytes}"
+            )
+        flat = np.ascontiguousarray(payload).reshape(-1).view(np.uint8)
+        content = _random_bytes(self.geometry.padded_bytes, self._manifest.seed, FILL_STREAM, chunk_id)
+        self._payload_of(content)[:] = flat
+        write_file(self.chunk_path(chunk_id), [content.data])
+        chunks = list(self._manifest.chunks)
+        chunks[chunk_id] = checksum_groups(self.geometry, flat)
+        self._manifest = self._manifest.model_copy(update={"chunks": tuple(chunks)})
+        write_manifest(self.directory, self._manifest)
+
+    def write_state(self, state_id: int, state: Bytes) -> None:
+        """Replace one state by a model's own.
+
+        Raises:
+            StoreError: another number of bytes than a state has, no such state, or it cannot be written.
+        """
+        expected_bytes = self.geometry.layout.state_bytes
+        if not 0 <= state_id < self.num_states or state.nbytes != expected_bytes:
+            raise StoreError(
+                f"state {state_id} of {state.nbytes} bytes; there are {self.num_states} of {expected_bytes}"
+            )
+        flat = np.ascontiguousarray(state).reshape(-1).view(np.uint8)
+        content = _random_bytes(self.geometry.state_file_bytes, self._manifest.seed, FILL_STREAM, state_id)
+        content[:expected_bytes] = flat
+        write_file(self.state_path(state_id), [content.data])
+        states = list(self._manifest.states)
+        states[state_id] = checksum(flat)
+        self._manifest = self._manifest.model_copy(update={"states": tuple(states)})
+        write_manifest(self.directory, self._manifest)
+
+    def _require_chunk(self, chunk_id: int) -> None:
+        if not 0 <= chunk_id < self.num_chunks:
+            raise StoreError(f"{self.directory}: no chunk {chunk_id}; there are {self.num_chunks}")
+
+    def read_payload(self, chunk_id: int) -> Bytes:
+        """The payload that lies in one chunk's file now, writable; not checked.
+
+        Raises:
+            StoreError: it cannot be read, or has another size.
+        """
+        self._require_chunk(chunk_id)
+        path = self.chunk_path(chunk_id)
+        try:
+            content = np.fromfile(path, np.uint8)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from error
+        if len(content) != self.geometry.padded_bytes:
+            raise StoreError(f"{path}: {len(content)} bytes, {self.geometry.padded_bytes} were written")
+        return self._payload_of(content)
+
+    def verify(self, chunk_id: int) -> None:
+        """Check that a chunk's file holds what was written.
+
+        Raises:
+            VerificationError: it does not.
+        """
+        groups = range(len(self.geometry.layout.groups))
+        self.require_payload(chunk_id, self.read_payload(chunk_id), groups=groups)
+
+    def require_payload(self, chunk_id: int, payload: Bytes, *, groups: Collection[int]) -> None:
+        """Check these groups' bytes in a payload against the checksums of the chunk.
+
+        Raises:
+            VerificationError: they differ.
+        """
+        self._require_chunk(chunk_id)
+        ranges = group_ranges(self.geometry)
+        for group in groups:
+            part = ranges[group]
+            if checksum(payload[part.start : part.stop]) != self._manifest.chunks[chunk_id][group]:
+                raise VerificationError(
+                    f"{self.chunk_path(chunk_id)}: bytes {part.start} to {part.stop} of the payload are not "
+                    f"those that were stored; wrong chunk, wrong place, or damaged"
+                )
+
+    def require_state(self, state_id: int, state: Bytes) -> None:
+        """Check a state's bytes against its checksum.
+
+        Raises:
+            VerificationError: they differ.
+        """
+        if checksum(state) != self._manifest.states[state_id]:
+            raise VerificationError(f"{self.state_path(state_id)}: the state is not the one that was stored")
+
+    def remove(self) -> None:
+        """Remove the store's files; the directory is its maker's.  Safe to call twice."""
+        for path in (*self._chunk_paths(), *self._state_paths(), self.directory / MANIFEST_NAME):
+            path.unlink(missing_ok=True)
+
+
+def _random_bytes(num_bytes: int, seed: int, stream: int, number: int) -> Bytes:
+    """Incompressible bytes that only this seed, stream and number give."""
+    random = np.random.Generator(np.random.SFC64([seed, stream, number]))
+    words = random.integers(0, 2**64, size=-(-num_bytes // 8), dtype=np.uint64)
+    return words.view(np.uint8)[:num_bytes]
+
+
+def _each(write: Callable[[int], T], count: int) -> Iterator[T]:
+    """`write` of each number below `count`, by several threads; after a failure no more are begun."""
+    with ThreadPoolExecutor(NUM_WRITERS) as pool:
+        try:
+            yield from pool.map(write, range(count))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

@@ -1,0 +1,178 @@
+"""From the bounce buffer to the blocks: a strided copy in host memory, or staged copies on a side stream."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from kvio.blocks import KVBlocks
+from kvio.buffers import CudaRegistrar, HostBuffer
+from kvio.jobs import Job
+
+SLOTS_PER_THREAD = 2  # one is read into while the other is copied to the GPU
+
+
+class Transfer(Protocol):
+    """Takes one thread's chunks from its bounce buffers into the blocks."""
+
+    def next_slot(self) -> HostBuffer:
+        """A bounce buffer that is free to be read into."""
+
+    def send(self, job: Job, blocks: KVBlocks) -> None:
+        """Bring what lies in the slot last given into the blocks; may go on after it returns."""
+
+    def finish(self) -> tuple[float | None, float | None]:
+        """Wait until all has arrived; seconds of copying to the device and of scattering since last asked."""
+
+    def close(self) -> None:
+        """Let the buffers go; must be safe to call twice."""
+
+
+class NoTransfer:
+    """For backends that move nothing."""
+
+    def __init__(self) -> None:
+        self._slot = HostBuffer(0)
+
+    def next_slot(self) -> HostBuffer:
+        """An empty buffer."""
+        return self._slot
+
+    def send(self, job: Job, blocks: KVBlocks) -> None:
+        """Nothing arrived, nothing is sent."""
+
+    def finish(self) -> tuple[float | None, float | None]:
+        """No copies, hence no seconds."""
+        return None, None
+
+    def close(self) -> None:
+        """Let the buffer go."""
+        self._slot.close()
+
+
+class HostTransfer:
+    """Blocks in host memory: a strided copy per segment by numpy, which frees the GIL and adds no threads."""
+
+    def __init__(self, slot_bytes: int, now_s: Callable[[], float]) -> None:
+        self._slot = HostBuffer(slot_bytes)
+        self._now_s = now_s
+        self._scatter_s = 0.0
+
+    def next_slot(self) -> HostBuffer:
+        """The one buffer: copies are done when `send` returns."""
+        return self._slot
+
+    def send(self, job: Job, blocks: KVBlocks) -> None:
+        """Copy every piece to its place."""
+        start_s = self._now_s()
+        for piece in job.pieces:
+            np.copyto(piece.destination(blocks).numpy(), piece.within(self._slot.array))
+        self._scatter_s += self._now_s() - start_s
+
+    def finish(self) -> tuple[float | None, float | None]:
+        """Seconds of scattering; there is no device to copy to."""
+        scatter_s, self._scatter_s = self._scatter_s, 0.0
+        return None, scatter_s
+
+    def close(self) -> None:
+        """Let the buffer go."""
+        self._slot.close()
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A registered buffer, its staging memory on the device, and the marks of its last use."""
+
+    buffer: HostBuffer
+    staging: torch.Tensor  # (slot_bytes,) on the device
+    marks: Sequence[torch.cuda.Event] = ()  # begin, copied, scattered
+
+
+class CudaTransfer:
+    """Blocks on a GPU: registered bounce buffer -> staging memory -> strided copies, on a side stream."""
+
+    def __init__(self, slot_bytes: int, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._slots: list[_Slot] = []
+        self._h2d_s = 0.0
+        self._scatter_s = 0.0
+        self._next = 0
+        try:
+            for _ in range(SLOTS_PER_THREAD):
+                staging = torch.empty(slot_bytes, dtype=torch.uint8, device=device)
+                self._slots.append(_Slot(HostBuffer(slot_bytes, CudaRegistrar()), staging))
+        except BaseException:
+            self.close()
+            raise
+
+    def next_slot(self) -> HostBuffer:
+        """The buffer used longest ago, once its copy is done."""
+        slot = self._slots[self._next]
+        self._settle(slot)
+        return slot.buffer
+
+    def _settle(self, slot: _Slot) -> None:
+        if slot.marks:
+            begin, copied, scattered = slot.marks
+            scattered.synchronize()
+            self._h2d_s += begin.elapsed_time(copied) / 1e3  # CUDA gives milliseconds
+            self._scatter_s += copied.elapsed_time(scattered) / 1e3
+            slot.marks = ()
+
+    def send(self, job: Job, blocks: KVBlocks) -> None:
+        """Queue the copy and the scatter behind it; the next read overlaps with both."""
+        slot = self._slots[self._next]
+        self._next = (self._next + 1) % len(self._slots)
+        marks = [_timing_mark() for _ in range(3)]
+        num_bytes = sum(len(part.planes) * part.stride_tokens * part.token_bytes for part in job.pieces)
+        with torch.cuda.stream(self._stream):
+            marks[0].record(self._stream)
+            host = torch.from_numpy(slot.buffer.array[:num_bytes])
+            slot.staging[:num_bytes].copy_(host, non_blocking=True)
+            marks[1].record(self._stream)
+            for piece in job.pieces:
+                rows = (len(piece.planes), piece.stride_tokens, piece.token_bytes)
+                end = piece.slot_offset + rows[0] * rows[1] * rows[2]
+                staged = slot.staging[piece.slot_offset : end].view(rows)
+                piece.destination(blocks).copy_(staged[:, : piece.num_tokens], non_blocking=True)
+            marks[2].record(self._stream)
+        slot.marks = marks
+
+    def finish(self) -> tuple[float | None, float | None]:
+        """Device seconds of the copies and of the scattering, overlapped with reads or not."""
+        for slot in self._slots:
+            self._settle(slot)
+        seconds = (self._h2d_s, self._scatter_s)
+        self._h2d_s = self._scatter_s = 0.0
+        return seconds
+
+    def close(self) -> None:
+        """Wait for copies under way, then deregister: freeing memory in use by the GPU corrupts it."""
+        self._stream.synchronize()
+        for slot in self._slots:
+            slot.buffer.close()
+        self._slots.clear()
+
+
+def _timing_mark() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def make_transfer(
+    slot_bytes: int, device: torch.device, *, moves_bytes: bool, now_s: Callable[[], float]
+) -> Transfer:
+    """The transfer for one reading thread and this device."""
+    if not moves_bytes:
+        return NoTransfer()
+    if device.type == "cuda":
+        return CudaTransfer(slot_bytes, device)
+    return HostTransfer(slot_bytes, now_s)
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Make `device` the current one of this thread."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
