@@ -1,0 +1,287 @@
+"""The architectures that are understood.  Adding one is an entry here; anything else is refused.
+
+Source of every entry: the configuration and model classes of that model_type in transformers 5.24.
+"""
+
+from dataclasses import replace
+
+from bench.catalog.architecture import Architecture, read_gated_delta, read_mamba2
+from bench.catalog.mixtures import (
+    after_dense_experts,
+    balanced_after_dense_experts,
+    balanced_uniform_experts,
+    biased_experts,
+    interleaved_experts,
+    single_block_experts,
+    sparse_step_experts,
+    uniform_experts,
+)
+from bench.catalog.patterns import (
+    chunked_layers,
+    every_nth_full,
+    every_nth_not_linear,
+    lower_odd_layers,
+    single_blocks,
+    sliding_layers,
+    switched_layers,
+    typed_layers,
+    upper_layers,
+)
+
+_LLAMA = Architecture("llama", qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
+_QWEN_WINDOW = {"sliding_window": 4096, "max_window_layers": 28}
+_QWEN2 = Architecture("qwen2", pattern=upper_layers, qkv_bias=True, defaults=_QWEN_WINDOW)
+_QWEN3 = Architecture(
+    "qwen3",
+    pattern=upper_layers,
+    qkv_bias="attention_bias",
+    output_bias="attention_bias",
+    qk_norm="head",
+    defaults=_QWEN_WINDOW | {"head_dim": 128},
+)
+_DELTA = {
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+}
+_QWEN3_NEXT = replace(
+    _QWEN3,
+    builds="qwen3_next",
+    pattern=every_nth_not_linear,
+    mixture=sparse_step_experts,
+    linear=read_gated_delta,
+    output_gate=True,
+    fixed={"attn_output_gate": True},
+    defaults=_DELTA | {"head_dim": 256, "full_attention_interval": 4},
+)
+_GEMMA = Architecture(
+    "gemma",
+    qkv_bias="attention_bias",
+    output_bias="attention_bias",
+    defaults={"head_dim": 256, "tie_word_embeddings": True},
+)
+_GEMMA3 = {
+    "vocab_size": 262208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 131072,
+    "sliding_window": 4096,
+    "sliding_window_pattern": 6,
+}
+_DEEPSEEK = Architecture(
+    "deepseek_v3",
+    mixture=balanced_after_dense_experts,
+    latent=True,
+    defaults={"q_lora_rank": 1536, "first_k_dense_replace": 3},
+)
+_DEEPSEEK_SPARSE = replace(_DEEPSEEK, builds="deepseek_v32", indexer=True)
+_GLM = Architecture("glm", qkv_bias="attention_bias", defaults={"attention_bias": True, "head_dim": 128})
+_OLMO2 = Architecture("olmo2", qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="all")
+_COHERE = Architecture(
+    "cohere",
+    qkv_bias="attention_bias",
+    output_bias="attention_bias",
+    qk_norm="all",
+    qk_norm_switch="use_qk_norm",
+    norms=1,
+    defaults={"tie_word_embeddings": True},
+)
+_MISTRAL = Architecture("mistral", pattern=sliding_layers, defaults={"sliding_window": 4096})
+
+# model_type in the file -> what it is
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": _LLAMA,
+    "granite": replace(_LLAMA, builds="granite"),
+    "smollm3": replace(
+        _LLAMA,
+        builds="smollm3",
+        fixed={"use_sliding_window": False},
+        defaults={"num_key_value_heads": 4, "tie_word_embeddings": True},
+    ),
+    "seed_oss": replace(
+        _LLAMA,
+        builds="seed_oss",
+        output_bias="attention_out_bias",
+        defaults={"attention_bias": True, "head_dim": 128},
+    ),
+    "mistral": _MISTRAL,
+    "ministral3": replace(_MISTRAL, builds="ministral3", defaults={"head_dim": 128}),
+    "mixtral": Architecture("mixtral", pattern=sliding_layers, mixture=uniform_experts),
+    "phi3": Architecture("phi3", pattern=sliding_layers, derived_head_dim=True),
+    "qwen2": _QWEN2,
+    "qwen2_moe": replace(
+        _QWEN2,
+        builds="qwen2_moe",
+        pattern=lower_odd_layers,
+        mixture=sparse_step_experts,
+        qkv_bias="qkv_bias",
+        defaults=_QWEN_WINDOW | {"qkv_bias": True},
+    ),
+    "qwen3": _QWEN3,
+    "qwen3_moe": replace(
+        _QWEN3,
+        builds="qwen3_moe",
+        pattern=switched_layers,
+        mixture=sparse_step_experts,
+        defaults={"sliding_window": 4096},
+    ),
+    "qwen3_next": _QWEN3_NEXT,
+    "qwen3_5_text": replace(_QWEN3_NEXT, builds="qwen3_5_text", mixture=_QWEN3.mixture),
+    "qwen3_5_moe_text": replace(_QWEN3_NEXT, builds="qwen3_5_moe_text"),
+    "gemma": _GEMMA,
+    "gemma2": replace(
+        _GEMMA,
+        builds="gemma2",
+        pattern=every_nth_full,
+        norms=4,
+        defaults={**_GEMMA.defaults, "sliding_window": 4096, "sliding_window_pattern": 2},
+    ),
+    "gemma3_text": replace(
+        _GEMMA,
+        builds="gemma3_text",
+        pattern=every_nth_full,
+        norms=4,
+        qk_norm="head",
+        defaults={**_GEMMA.defaults, **_GEMMA3},
+    ),
+    "gpt_oss": Architecture(
+        "gpt_oss",
+        pattern=every_nth_full,
+        mixture=biased_experts,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        sinks=True,
+        defaults={
+            "attention_bias": True,
+            "head_dim": 64,
+            "sliding_window": 128,
+            "sliding_window_pattern": 2,
+        },
+    ),
+    "deepseek_v2": replace(
+        _DEEPSEEK,
+        builds="deepseek_v2",
+        mixture=after_dense_experts,
+        defaults={"q_lora_rank": 1536, "first_k_dense_replace": 0, "n_shared_experts": 2},
+    ),
+    "deepseek_v3": _DEEPSEEK,
+    "kimi_k2": _DEEPSEEK,
+    "deepseek_v32": _DEEPSEEK_SPARSE,
+    "glm_moe_dsa": replace(_DEEPSEEK_SPARSE, builds="glm_moe_dsa", fixed={"index_topk_freq": 1}),
+    "llama4_text": Architecture(
+        "llama4_text",
+        pattern=chunked_layers,
+        mixture=interleaved_experts,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        width="intermediate_size_mlp",
+        defaults={
+            "head_dim": 128,
+            "attention_chunk_size": 8192,
+            "no_rope_layer_interval": 4,
+            "interleave_moe_layer_step": 1,
+        },
+    ),
+    "glm": _GLM,
+    "glm4": replace(_GLM, builds="glm4", norms=4),
+    "glm4_moe": Architecture(
+        "glm4_moe",
+        mixture=balanced_after_dense_experts,
+        qkv_bias="attention_bias",
+        qk_norm="head",
+        qk_norm_switch="use_qk_norm",
+        defaults={"first_k_dense_replace": 1, "n_shared_experts": 1},
+    ),
+    "olmo2": _OLMO2,
+    "olmo3": replace(
+        _OLMO2,
+        builds="olmo3",
+        pattern=every_nth_full,
+        defaults={"sliding_window": 4096, "sliding_window_pattern": 4},
+    ),
+    "olmoe": replace(_OLMO2, builds="olmoe", mixture=uniform_experts),
+    "cohere": _COHERE,
+    "cohere2": replace(
+        _COHERE,
+        builds="cohere2",
+        pattern=every_nth_full,
+        qk_norm="none",
+        qk_norm_switch=True,
+        derived_head_dim=True,
+        defaults={**_COHERE.defaults, "sliding_window": 4096, "sliding_window_pattern": 4},
+    ),
+    "starcoder2": Architecture(
+        "starcoder2",
+        pattern=sliding_layers,
+        qkv_bias="use_bias",
+        output_bias="use_bias",
+        mlp_bias="use_bias",
+        gated=False,
+        norm_bias=True,
+        derived_head_dim=True,
+        defaults={"use_bias": True, "tie_word_embeddings": True},
+    ),
+    "gpt_neox": Architecture(
+        "gpt_neox",
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        mlp_bias=True,
+        gated=False,
+        norm_bias=True,
+        derived_head_dim=True,
+        defaults={"attention_bias": True},
+    ),
+    "opt": Architecture(
+        "opt",
+        qkv_bias="enable_bias",
+        output_bias="enable_bias",
+        mlp_bias="enable_bias",
+        gated=False,
+        width="ffn_dim",
+        norm_bias=True,
+        derived_head_dim=True,
+        positions=2,
+        repeats_hidden_size=("word_embed_proj_dim",),
+        fixed={
+            "do_layer_norm_before": True,
+            "_remove_final_layer_norm": False,
+            "layer_norm_elementwise_affine": True,
+        },
+        defaults={"enable_bias": True, "tie_word_embeddings": True},
+    ),
+    "minimax_m2": Architecture(
+        "minimax_m2",
+        pattern=typed_layers,
+        mixture=balanced_uniform_experts,
+        qk_norm="all",
+        fixed={
+            "use_qk_norm": True,
+            "qk_norm_type": "per_layer",
+            "shared_moe_mode": "sigmoid",
+            "use_routing_bias": True,
+        },
+        defaults={"head_dim": 128},
+    ),
+    "nemotron_h": Architecture(
+        "nemotron_h",
+        pattern=single_blocks,
+        mixture=single_block_experts,
+        linear=read_mamba2,
+        mlp_bias="mlp_bias",
+        gated=False,
+        norms=1,
+        defaults={"head_dim": 128, "use_conv_bias": True},
+    ),
+}
+
+# model_type of a file with a text_config -> model_type of the text model when text_config does not say
+WRAPPERS = {
+    "gemma3": "gemma3_text",
+    "llama4": "llama4_text",
+    "mistral3": "mistral",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "kimi_k25": "kimi_k2",
+}

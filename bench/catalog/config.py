@@ -1,0 +1,201 @@
+"""From what a user names a model by, to the model: catalogue key, file, folder or hub name."""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+from bench.catalog.architecture import read_geometry
+from bench.catalog.architectures import ARCHITECTURES, WRAPPERS
+from bench.catalog.fields import CatalogError, Fields
+from bench.catalog.geometry import Geometry
+from bench.catalog.hub import fetch_config
+
+CATALOGUE = Path(__file__).with_name("models.toml")
+ABSENT = "none"  # TOML has no null
+MAX_CONFIG_BYTES = 16 * 2**20
+# fields of a file that say how weights are stored or code is found, and would mislead whoever builds from it
+NOT_BUILT = frozenset(
+    {
+        "model_type",
+        "architectures",
+        "auto_map",
+        "quantization_config",
+        "transformers_version",
+        "_name_or_path",
+        "use_cache",
+        "cache_implementation",
+        "_attn_implementation",
+        "attn_implementation",
+        "torch_dtype",
+        "dtype",
+        "prefix",
+    }
+)
+READ_OUTSIDE = frozenset({"text_config", "tie_word_embeddings", "vision_config"})
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model by its dimensions.
+
+    Args:
+        key: short name, used in paths and tables.
+        name: name on the Hugging Face hub, or the path that was given.
+        config: what `transformers.AutoConfig.for_model(**config)` builds it from, model_type included.
+        geometry: all counts.
+        source: where the dimensions come from.
+    """
+
+    key: str
+    name: str
+    config: Mapping[str, object]
+    geometry: Geometry
+    source: str
+
+    @property
+    def model_type(self) -> str:
+        """The architecture's name in transformers."""
+        return str(self.config["model_type"])
+
+
+@cache
+def read_catalogue() -> dict[str, Model]:
+    """All models of models.toml by key."""
+    entries = tomllib.loads(CATALOGUE.read_text())
+    return {key: _read_entry(key, entry) for key, entry in entries.items()}
+
+
+def resolve_model(spec: str) -> Model:
+    """The model that `spec` names: a catalogue key or name, a config.json or its folder, a hub name.
+
+    Raises:
+        CatalogError: nothing has that name, or what has it is not understood; one line.
+    """
+    catalogue = read_catalogue()
+    by_name = {model.name.lower(): model for model in catalogue.values()}
+    found = catalogue.get(spec.lower()) or by_name.get(spec.lower())
+    if found is not None:
+        return found
+    path = Path(spec).expanduser()
+    if _exists(path):
+        return read_config(path)
+    if HUB_NAME.fullmatch(spec) and not spec.endswith(".json"):
+        file = fetch_config(spec)
+        config = _load_json(file, spec)
+        source = f"https://huggingface.co/{spec}"
+        return describe_config(config, spec, key=spec.split("/")[1].lower(), name=spec, source=source)
+    _refuse_unknown(spec, [*catalogue, *(model.name for model in catalogue.values())])
+
+
+def read_config(path: Path) -> Model:
+    """The model of a Hugging Face config.json, or of a folder that has one."""
+    file = path / "config.json" if path.is_dir() else path
+    config = _load_json(file, str(file))
+    stem = file.resolve().parent.name if file.name == "config.json" else file.stem
+    name = config.get("_name_or_path")
+    known = name if isinstance(name, str) and name else str(path)
+    return describe_config(config, str(file), key=stem.lower(), name=known, source=str(file))
+
+
+def describe_config(config: Mapping[str, object], place: str, *, key: str, name: str, source: str) -> Model:
+    """The model that the fields of a configuration describe; `place` is for messages."""
+    model_type, values, wrapper = _text_fields(config, place)
+    architecture = ARCHITECTURES.get(model_type)
+    if architecture is None:
+        near = difflib.get_close_matches(model_type, ARCHITECTURES, n=3)
+        hint = f"; near it: {', '.join(near)}" if near else ""
+        raise CatalogError(
+            f"{place}: field model_type: {model_type!r:.60} is not understood, so no counts{hint}"
+        )
+    fields = Fields(values, place, defaults=architecture.defaults)
+    if wrapper is not None:
+        Fields(wrapper, place).require_understood()
+    geometry = read_geometry(fields, architecture)
+    built = {field: value for field, value in values.items() if field not in NOT_BUILT}
+    dtype = values.get("dtype", values.get("torch_dtype", config.get("torch_dtype")))
+    if isinstance(dtype, str):
+        built["dtype"] = dtype
+    return Model(key, name, {"model_type": architecture.builds, **built}, geometry, source)
+
+
+def _text_fields(
+    config: Mapping[str, object], place: str
+) -> tuple[str, dict[str, object], dict[str, object] | None]:
+    """model_type and fields of the language model; then those of the wrapper around it, None for none."""
+    model_type = _model_type(config, place)
+    text = config.get("text_config")
+    if model_type not in WRAPPERS and text is None:
+        return model_type, dict(config), None
+    if model_type not in WRAPPERS:
+        raise CatalogError(f"{place}: field model_type: {model_type!r:.60} around a text_config is unknown")
+    if not isinstance(text, Mapping):
+        raise CatalogError(f"{place}: field text_config: {model_type} needs it, as an object")
+    inner = dict(text)
+    if "tie_word_embeddings" not in inner and "tie_word_embeddings" in config:
+        inner["tie_word_embeddings"] = config["tie_word_embeddings"]
+    outer = {name: value for name, value in config.items() if name not in READ_OUTSIDE}
+    return _model_type({"model_type": WRAPPERS[model_type], **inner}, place), inner, outer
+
+
+def _model_type(config: Mapping[str, object], place: str) -> str:
+    value = config.get("model_type")
+    if not isinstance(value, str):
+        raise CatalogError(f"{place}: field model_type: missing or not a word, so no counts")
+    return value
+
+
+def _read_entry(key: str, entry: dict[str, object]) -> Model:
+    place = f"models.toml: {key}"
+    dimensions = {
+        field: None if value == ABSENT else value
+        for field, value in entry.items()
+        if field not in {"name", "source"}
+    }
+    for field in ("name", "source"):
+        if not isinstance(entry.get(field), str):
+            raise CatalogError(f"{place}: field {field}: missing")
+    return describe_config(dimensions, place, key=key, name=str(entry["name"]), source=str(entry["source"]))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise CatalogError(f"{str(path)[:120]}: {error.strerror}") from error
+
+
+def _load_json(file: Path, place: str) -> dict[str, object]:
+    try:
+        if file.stat().st_size > MAX_CONFIG_BYTES:
+            raise CatalogError(f"{place}: {file.stat().st_size} bytes are too many for a config.json")
+        config = json.loads(file.read_bytes(), parse_constant=_refuse_constant)
+    except OSError as error:
+        raise CatalogError(f"{place}: {error.strerror}; a config.json or its folder is needed") from error
+    except RecursionError as error:
+        raise CatalogError(f"{place}: nested too deeply for a config.json") from error
+    except CatalogError:
+        raise
+    except ValueError as error:  # broken JSON, bytes that are no text, NaN
+        raise CatalogError(f"{place}: not valid JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise CatalogError(f"{place}: holds a {type(config).__name__}, not an object of fields")
+    return config
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+def _refuse_unknown(spec: str, known: list[str]) -> NoReturn:
+    near = difflib.get_close_matches(spec.lower(), known, n=4, cutoff=0.5)
+    hint = f"near it: {', '.join(near)}" if near else "see `python -m bench model --list`"
+    raise CatalogError(
+        f"model {spec!r:.120} is no catalogue key, no file or folder, and no org/name of the hub; {hint}"
+    )
