@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bench.analyse.answer import Analysis
 from bench.measure.record import RunRecord, Sample, write_text_safely
-from bench.show import sections
+from bench.show import origin, sections
 from bench.show.facts import device_name, main_spot, say_depth, say_repeats
 from bench.show.figures import NARROW_INCHES, figure_content
 from bench.show.numbers import printable
@@ -33,7 +33,7 @@ def render_report(run: RunRecord, samples: Sequence[Sample], analysis: Analysis)
         sentence=describe_answer(run, samples, analysis),
         verdict=spot.verdict if spot is not None else "inconclusive",
         tiles=sections.tile_answers(run, analysis),
-        subject=sections.subject_rows(run, samples),
+        subject=origin.subject_rows(run, samples),
         suspects=[line for line in notices if line.suspect],
         notices=notices,
         wide=_as_image(figure_content(run, samples, analysis, form="svg")),
@@ -43,9 +43,9 @@ def render_report(run: RunRecord, samples: Sequence[Sample], analysis: Analysis)
         break_even=sections.break_even_grids(run, analysis),
         sensitivity=sections.sensitivity_grid(run, analysis),
         fits=sections.fit_grid(run, analysis),
-        checks=sections.check_rows(run),
-        ways=sections.way_rows(run, samples),
-        facts=sections.fact_sections(run),
+        checks=origin.check_rows(run),
+        ways=origin.way_rows(run, samples),
+        facts=origin.fact_sections(run),
         repeats=say_repeats(samples),
         depth=say_depth(samples),
         run=run,

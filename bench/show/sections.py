@@ -1,30 +1,21 @@
 """What the report says, section by section, as plain values; the page only lays them out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bench.analyse.answer import Analysis, SweetSpot
 from bench.measure.record import RunRecord, Sample
 from bench.show.explain import explain
 from bench.show.facts import (
-    cache_state,
-    data_path,
-    device_name,
-    flatten,
     load_series,
     notices_by_code,
     points_of,
-    say_depth,
-    say_repeats,
     series_label,
     spots_of,
-    storage_name,
     suspect_codes,
 )
 from bench.show.numbers import (
     format_bytes,
-    format_fact,
     format_rate,
     format_rate_estimate,
     format_seconds,
@@ -48,14 +39,6 @@ class Grid:
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     footnotes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Names with their values."""
-
-    title: str
-    rows: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +96,12 @@ def spot_grid(run: RunRecord, analysis: Analysis) -> Grid:
         "measured",
         "setting (whole chunks)",
     )
-    notes = ("setting: tokens, rounded up to whole chunks",) + tuple(
+    reasons = tuple(
         f"{series_label(run, spot.series)}, {crossover_name(spot)}: {printable(spot.reason)}"
         for spot in analysis.spots
         if spot.reason
     )
+    notes = ("setting: tokens, rounded up to whole chunks", *reasons)
     return Grid("crossovers", headings, rows, notes)
 
 
@@ -199,7 +183,7 @@ def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) 
     seen = [
         code
         for series in load_series(run, analysis)
-        for code in suspect_codes(run, samples, analysis, series)
+        for code in suspect_codes(run, samples, analysis, series=series)
     ]
     lines = [
         NoticeLine(
@@ -213,98 +197,12 @@ def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) 
     return tuple(sorted(lines, key=lambda line: not line.suspect))
 
 
-def fact_rows(facts: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Flat (name, value) rows of a facts dict; the unit in a name picks the format."""
-    return tuple((printable(name), format_named(name, value)) for name, value in flatten(facts))
-
-
-def format_named(name: str, value: object) -> str:
-    """A fact by the unit at the end of its name: `_bytes`, `_per_s`, `_s`, `_tokens`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return format_fact(value)
-    if name.endswith("bytes_per_s"):
-        return format_rate(value)
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    if name.endswith("_s") and not name.endswith("_per_s"):
-        return format_seconds(value)
-    if name.endswith("_tokens"):
-        return format_tokens(value)
-    return format_fact(value)
-
-
-def plan_rows(run: RunRecord) -> tuple[tuple[str, str], ...]:
-    """The plan as asked; loads one by one; what was left open is not listed."""
-    asked = run.plan.model_dump(mode="json", exclude_none=True, exclude={"loads", "simulation"})
-    loads = {
-        f"load {number}": ", ".join(f"{name} {format_fact(value)}" for name, value in load.items())
-        for number, load in enumerate(run.plan.model_dump(mode="json", exclude_none=True)["loads"], start=1)
-    }
-    made = {} if run.plan.simulation is None else {"simulation": run.plan.simulation.model_dump(mode="json")}
-    return fact_rows({**asked, **loads, **made})
-
-
-def fact_sections(run: RunRecord) -> tuple[Facts, ...]:
-    """Price of the harness, machine, storage, software and plan, each when it says anything."""
-    sections = (
-        ("Price of the harness", fact_rows(run.harness)),
-        ("Storage", fact_rows(run.storage)),
-        ("Machine", fact_rows(run.machine)),
-        ("Software", fact_rows(run.software)),
-        ("Plan", plan_rows(run)),
-    )
-    return tuple(Facts(title, rows) for title, rows in sections if rows)
-
-
-def check_rows(run: RunRecord) -> tuple[tuple[str, str, str], ...]:
-    """(check, what it gave, "ok" | "bad" | "") of every recorded check."""
-    rows = []
-    for name, result in run.checks.items():
-        facts = dict(flatten(result)) if isinstance(result, Mapping) else {"": result}
-        passed = [value for value in facts.values() if isinstance(value, bool)]
-        state = "" if not passed else "ok" if all(passed) else "bad"
-        said = "; ".join(
-            f"{key.replace('_', ' ')} {format_named(key, value)}".strip() for key, value in facts.items()
-        )
-        rows.append((printable(name.replace("_", " ")), said or "—", state))
-    return tuple(rows)
-
-
-def subject_rows(run: RunRecord, samples: Sequence[Sample]) -> tuple[tuple[str, str], ...]:
-    """What was measured: model, device, storage, sizes, repeats."""
-    rows = (
-        ("model", f"{printable(run.model_name)} ({run.plan.dtype})"),
-        ("device", device_name(run)),
-        ("storage", storage_name(run)),
-        ("KV bytes per token", f"{run.kv_bytes_per_token:,} B"),
-        ("KV chunk", f"{format_tokens(run.chunk_tokens)} tokens"),
-        ("tensor parallelism", str(run.plan.tensor_parallel)),
-        ("repeats", say_repeats(samples)),
-        ("depth", say_depth(samples) or "all layers ran"),
-    )
-    return rows
-
-
-def way_rows(run: RunRecord, samples: Sequence[Sample]) -> tuple[tuple[str, str], ...]:
-    """How each series was carried out: proven path and cache state, and its settings."""
-    rows = []
-    for name, info in run.series.items():
-        settings = ", ".join(f"{key} {format_fact(value)}" for key, value in flatten(info.settings))
-        ways = (data_path(samples, name), cache_state(run, samples, series=name))
-        rows.append(
-            (f"{info.arm}: {series_label(run, name)}", "; ".join(w for w in (*ways, settings) if w) or "—")
-        )
-    return tuple(rows)
-
-
 def tile_answers(run: RunRecord, analysis: Analysis) -> tuple[tuple[str, str], ...]:
     """(short answer, what it holds for) of each median C* and P*: what to see first."""
-    return tuple(
-        (
-            short_answer(spot),
-            "; ".join((f"load by {series_label(run, series)}", *map(say_interval, spot.crossings))),
-        )
-        for series in load_series(run, analysis)
-        for spot in spots_of(analysis, series)
-        if spot.statistic == "p50"
-    )
+    spots = [spot for series in load_series(run, analysis) for spot in spots_of(analysis, series)]
+    return tuple((short_answer(spot), _holds_for(run, spot)) for spot in spots if spot.statistic == "p50")
+
+
+def _holds_for(run: RunRecord, spot: SweetSpot) -> str:
+    parts = [f"load by {series_label(run, spot.series)}", *map(say_interval, spot.crossings)]
+    return "; ".join(parts)

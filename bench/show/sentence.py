@@ -33,7 +33,8 @@ def describe_answer(run: RunRecord, samples: Sequence[Sample], analysis: Analysi
     if spot is None:
         return (
             f"For {printable(run.model_name)} ({run.plan.dtype}) on {device_name(run)} "
-            f"with {storage_name(run)}, nothing can be said: no load series was measured ({say_repeats(samples)})."
+            f"with {storage_name(run)}, nothing can be said: "
+            f"no load series was measured ({say_repeats(samples)})."
         )
     return sentence(run, samples, analysis, spot=spot)
 
