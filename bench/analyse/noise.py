@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from bench.measure.record import Sample
 
@@ -95,7 +95,7 @@ def predict_half_width(components: VarianceComponents, *, num_rounds: int, num_s
         raise ValueError(f"{num_rounds} rounds x {num_samples} samples give no interval; take 2 x 1 or more")
     variance = components.between**2 / num_rounds
     variance += (components.within or 0.0) ** 2 / (num_rounds * num_samples)
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, num_rounds - 1)) * math.sqrt(variance)
+    return float(stdtrit(num_rounds - 1, (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
 
 
 def pooled_half_width(components: VarianceComponents, *, num_samples: int) -> float:
@@ -105,5 +105,5 @@ def pooled_half_width(components: VarianceComponents, *, num_samples: int) -> fl
     """
     if num_samples < 2:
         raise ValueError(f"{num_samples} samples give no interval; take 2 or more")
-    factor = float(stats.t.ppf((1 + CONFIDENCE) / 2, num_samples - 1))
+    factor = float(stdtrit(num_samples - 1, (1 + CONFIDENCE) / 2))
     return factor * (components.within or 0.0) / math.sqrt(num_samples)

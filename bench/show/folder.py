@@ -17,7 +17,9 @@ def find_results(root: Path, environment: Mapping[str, str] | None = None) -> Pa
     """
     named = (os.environ if environment is None else environment).get(VARIABLE)
     if named:
-        return Path(named)
+        # a relative name counts from here, else from the folder that `root` is in (a notebook runs beside it)
+        beside = root.parent / named
+        return beside if not Path(named).exists() and beside.exists() else Path(named)
     found = [path.parent for path in root.glob("**/run.json")]
     if not found:
         raise RecordError(f"{root}: no result folder here; run a sweep, or set {VARIABLE} to a result folder")

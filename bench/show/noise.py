@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from bench.analyse.noise import VarianceComponents, pooled_half_width, predict_half_width
 from bench.measure.record import Sample
-from bench.show.numbers import format_tokens
+from bench.show.numbers import format_share, format_tokens
 
 ROUND_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")
 ROUNDS_SHOWN = (2, 3, 4, 6, 8, 12, 16)
@@ -31,6 +31,20 @@ def noise_frame(components: Sequence[VarianceComponents]) -> pd.DataFrame:
                 None if part.between_share is None else part.between_share * 100 for part in components
             ],
         }
+    )
+
+
+def say_noise(components: Sequence[VarianceComponents]) -> str:
+    """One sentence: how much of the variance lies between rounds, in the median case."""
+    shares = [part.between_share for part in components if part.between_share is not None]
+    if not shares:
+        return "The two spreads cannot be told apart: no round has two samples of a case."
+    middle = float(np.median(shares))
+    within = float(np.median([part.within for part in components if part.within is not None]))
+    between = float(np.median([part.between for part in components]))
+    return (
+        f"In the median of {len(shares)} cases, rounds differ by {format_share(between)} and samples of one "
+        f"round by {format_share(within)}: {format_share(middle)} of the variance lies between rounds."
     )
 
 
@@ -77,7 +91,7 @@ def draw_components(axes: Axes, components: Sequence[VarianceComponents], *, ser
 
 
 def draw_narrowing(axes: Axes, components: VarianceComponents) -> None:
-    """How the 95 % interval narrows with rounds for several samples per round, and what pooling would claim."""
+    """How the 95 % interval narrows with rounds and with samples, and what pooling would claim."""
     for num_samples, style in zip(SAMPLES_SHOWN, ("o-", "s--", "^:"), strict=True):
         widths = [
             predict_half_width(components, num_rounds=rounds, num_samples=num_samples) * 100
@@ -91,7 +105,7 @@ def draw_narrowing(axes: Axes, components: VarianceComponents) -> None:
         claimed,
         color="0.5",
         linestyle="-.",
-        label="claimed by pooling one process (5 × as many)",
+        label="one process, pooled (claimed)",
     )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

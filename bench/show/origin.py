@@ -1,4 +1,4 @@
-"""Where a result comes from, as plain rows: checks, plan, machine, storage, software, and how it was measured."""
+"""Where a result comes from, as plain rows: checks, plan, machine, storage, software, series."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -67,7 +67,9 @@ def closing_table(run: RunRecord, analysis: Analysis) -> RenderableType:
     for series in load_series(run, analysis):
         points = points_of(analysis, series)
         # Text, not str: names from outside must not be read as markup
-        table = Table(title=Text(_title(run, series)), box=box.SIMPLE_HEAD, title_justify="left")
+        table = Table(
+            title=Text(_title(run, series)), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False
+        )
         for heading in HEADINGS:
             table.add_column(Text(heading), justify="right")
         for point, row in zip(points, _rows(points), strict=True):
