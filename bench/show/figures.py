@@ -1,0 +1,259 @@
+"""The crossover figure: both arms over the prefix length, every round faintly, the answer shaded."""
+
+import io
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, SweetSpot
+from bench.measure.record import RunRecord, Sample
+from bench.show.facts import (
+    cache_state,
+    data_path,
+    device_name,
+    load_series,
+    main_spot,
+    of_series,
+    points_of,
+    recompute_series,
+    say_depth,
+    say_repeats,
+    series_label,
+    storage_name,
+)
+from bench.show.numbers import format_tick_seconds, format_tokens
+from bench.show.sentence import crossover_name, short_answer
+from bench.show.write import write_bytes_safely
+
+# Okabe and Ito's colours for all kinds of colour vision (https://jfly.uni-koeln.de/color/)
+RECOMPUTE_COLOUR = "#D55E00"
+LOAD_COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+LOAD_MARKERS = ("s", "^", "D", "v", "P")
+WIDE_INCHES = (8.0, 5.4)
+NARROW_INCHES = (4.0, 5.2)
+PNG_DPI = 130
+STYLE: Any = {  # matplotlib types its parameters by name
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",
+    "font.size": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.hashsalt": "kvcross",
+    "svg.fonttype": "path",
+    "path.simplify": True,
+}
+
+
+def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, analysis: Analysis) -> None:
+    """Draw all that was measured on log-log `axes`, and say in words what is missing."""
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    missing: list[str] = []
+    rows = _series_styles(run, samples, analysis)
+    for series, arm, colour, marker in rows:
+        name = series_label(run, series)
+        _draw_rounds(axes, of_series(samples, series), colour=colour)
+        known = _estimates(run, samples, analysis, series=series, arm=arm)
+        if known:
+            _draw_points(axes, known, label=f"{arm}: {name}", colour=colour, marker=marker)
+        else:
+            missing.append(f"no {arm} samples ({name})")
+        if known and any(estimate.low is None or estimate.high is None for estimate in known.values()):
+            missing.append(f"no interval at some lengths ({name}): too few rounds")
+        if len(known) == 1:
+            missing.append(f"{arm} ({name}) was measured at one length only")
+    for fit in analysis.fits:
+        _draw_fit(axes, fit, colours={series: colour for series, _, colour, _ in rows})
+    spot = main_spot(run, analysis)
+    if spot is not None:
+        _draw_spot(axes, spot)
+    _label_axes(axes, samples, analysis)
+    _say_missing(axes, missing)
+
+
+def _series_styles(
+    run: RunRecord, samples: Sequence[Sample], analysis: Analysis
+) -> list[tuple[str, str, str, str]]:
+    rows = [(series, "recompute", RECOMPUTE_COLOUR, "o") for series in recompute_series(run, samples)]
+    rows = rows or [("recompute", "recompute", RECOMPUTE_COLOUR, "o")]
+    loads = load_series(run, analysis) or ("load",)
+    for index, series in enumerate(loads):
+        arm = run.series[series].arm if series in run.series else "load"
+        colour = LOAD_COLOURS[index % len(LOAD_COLOURS)]
+        rows.append((series, arm, colour, LOAD_MARKERS[index % len(LOAD_MARKERS)]))
+    return rows
+
+
+def _estimates(
+    run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, series: str, arm: str
+) -> dict[int, Estimate]:
+    """Estimate by length of one series; the recompute arm's stand on the points of every load series."""
+    if arm == "recompute":
+        first = recompute_series(run, samples)[:1]
+        if first and series != first[0]:
+            return {}
+        found = {point.prefix_tokens: point.recompute_s for point in analysis.points}
+    else:
+        found = {point.prefix_tokens: point.load_s for point in points_of(analysis, series)}
+    return {length: found[length] for length in sorted(found) if found[length] is not None}  # type: ignore[misc]
+
+
+def _draw_rounds(axes: Axes, samples: Sequence[Sample], *, colour: str) -> None:
+    """Each round as a faint line through its medians: the scatter that the interval stands for."""
+    whole = [sample for sample in samples if sample.case.suffix_tokens == 0]
+    for number in sorted({sample.round for sample in whole}):
+        by_length: dict[int, list[float]] = {}
+        for sample in whole:
+            if sample.round == number:
+                by_length.setdefault(sample.case.prefix_tokens, []).append(sample.outcome.seconds)
+        lengths = sorted(by_length)
+        medians = [float(np.median(by_length[length])) for length in lengths]
+        axes.plot(lengths, medians, color=colour, alpha=0.25, linewidth=0.7, marker=".", markersize=2.5)
+
+
+def _draw_points(axes: Axes, known: dict[int, Estimate], *, label: str, colour: str, marker: str) -> None:
+    lengths = list(known)
+    values = [estimate.value for estimate in known.values()]
+    bounded = {
+        length: (estimate.value, estimate.low, estimate.high)
+        for length, estimate in known.items()
+        if estimate.low is not None and estimate.high is not None
+    }
+    if bounded:
+        rows = np.array(list(bounded.values()))
+        # an interval that reaches 0 has no place on a log axis; its lower end is cut, its upper end stands
+        low = np.maximum(rows[:, 1], rows[:, 0] * 1e-3)
+        axes.fill_between(list(bounded), low, rows[:, 2], color=colour, alpha=0.18, linewidth=0)
+        spread = np.clip(np.array([rows[:, 0] - low, rows[:, 2] - rows[:, 0]]), 0, None)
+        axes.errorbar(list(bounded), rows[:, 0], yerr=spread, fmt="none", ecolor=colour, capsize=2.5)
+    axes.plot(lengths, values, color=colour, marker=marker, markersize=5, linewidth=1.6, label=label)
+
+
+def _draw_fit(axes: Axes, fit: Fit, *, colours: dict[str, str]) -> None:
+    lengths = sorted(fit.residuals)
+    if len(lengths) < 2:
+        return
+    grid = np.geomspace(lengths[0], lengths[-1], 100)
+    seconds = sum(coefficient * grid**power for power, coefficient in enumerate(fit.coefficients))
+    shown = np.where(np.asarray(seconds) > 0, seconds, np.nan)
+    colour = colours.get(fit.series, RECOMPUTE_COLOUR if fit.arm == "recompute" else LOAD_COLOURS[0])
+    axes.plot(grid, shown, color=colour, linestyle=(0, (4, 3)), linewidth=1.0, alpha=0.9)
+
+
+def _draw_spot(axes: Axes, spot: SweetSpot) -> None:
+    for crossing in spot.crossings:
+        _draw_crossing(axes, crossing)
+    axes.set_title(_title(spot), fontsize=11, fontweight="bold", loc="left", parse_math=False)
+    if spot.crossings:
+        axes.plot([], [], color="0.25", linestyle=":", label=f"{crossover_name(spot)} and its 95 % interval")
+
+
+def _title(spot: SweetSpot) -> str:
+    bounds = [crossing.tokens for crossing in spot.crossings]
+    if len(bounds) != 1 or bounds[0].low is None or bounds[0].high is None:
+        return short_answer(spot)
+    return f"{short_answer(spot)}  [{format_tokens(bounds[0].low)}–{format_tokens(bounds[0].high)}]"
+
+
+def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
+    low, high = crossing.tokens.low, crossing.tokens.high
+    if low is not None and high is not None:
+        axes.axvspan(max(low, 1), max(high, 1), color="0.4", alpha=0.2, linewidth=0)
+    axes.axvline(max(crossing.tokens.value, 1), color="0.25", linestyle=":", linewidth=1.4)
+
+
+def _label_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis) -> None:
+    lengths = sorted({p.prefix_tokens for p in analysis.points} | {s.case.prefix_tokens for s in samples})
+    axes.set_xlabel("prefix (tokens)")
+    axes.set_ylabel("time, first-token step included (s, ms)")
+    if lengths:
+        axes.set_xlim(max(lengths[0], 1) / 1.15, max(lengths[-1], 1) * 1.15)
+        powers = [2**p for p in range(0, 40) if lengths[0] <= 2**p <= lengths[-1]]
+        step = 1 + (len(powers) - 1) // 8
+        axes.set_xticks(powers[::-step][::-1] or lengths)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tokens(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tick_seconds(value)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="x", labelrotation=30)
+    axes.grid(True, which="major", color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.plot([], [], color="0.4", linestyle=(0, (4, 3)), linewidth=1.0, label="fits (diagnostic)")
+    axes.plot([], [], color="0.4", alpha=0.4, marker=".", linewidth=0.7, label="single rounds")
+    for text in axes.legend(frameon=False, fontsize=8, loc="upper left").get_texts():
+        text.set_parse_math(False)
+
+
+def _say_missing(axes: Axes, missing: Sequence[str]) -> None:
+    if missing:
+        axes.text(
+            0.99, 0.02, "\n".join(missing), transform=axes.transAxes, ha="right", va="bottom",
+            fontsize=8, style="italic", color="#8a1c1c", parse_math=False,
+        )  # fmt: skip
+
+
+def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
+    """What the figure shows: model, device, storage with its limit, ways and states, repeats, depth."""
+    ways = [
+        f"{series_label(run, series)} over {data_path(samples, series) or 'no proven data path'}, "
+        f"{cache_state(run, samples, series=series) or 'unverified'} page cache"
+        for series in load_series(run, analysis)
+    ]
+    parts = [
+        f"{run.model_name} ({run.plan.dtype}) on {device_name(run)}",
+        storage_name(run),
+        *(ways or ["no load series"]),
+        say_repeats(samples),
+        say_depth(samples),
+        "bands and bars: 95 % intervals over rounds",
+    ]
+    return "; ".join(part for part in parts if part) + "."
+
+
+def make_figure(
+    run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, size_inches: tuple[float, float]
+) -> Figure:
+    """The whole figure: axes, answer as title, caption below.  Call inside `STYLE`."""
+    figure = Figure(figsize=size_inches, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    draw_crossover(axes, run, samples, analysis=analysis)
+    lines = textwrap.wrap(caption(run, samples, analysis), width=int(size_inches[0] * 15.5))
+    figure.supxlabel("\n".join(lines), fontsize=7.5, color="0.35", x=0.01, ha="left", parse_math=False)
+    return figure
+
+
+def figure_content(
+    run: RunRecord,
+    samples: Sequence[Sample],
+    analysis: Analysis,
+    *,
+    form: Literal["png", "svg"],
+    size_inches: tuple[float, float] = WIDE_INCHES,
+) -> bytes:
+    """The figure as a file's content; equal inputs give equal bytes, no time and no path inside."""
+    metadata = {"Software": None} if form == "png" else {"Date": None, "Creator": None}
+    stream = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        figure = make_figure(run, samples, analysis, size_inches=size_inches)
+        figure.savefig(stream, format=form, dpi=PNG_DPI, metadata=metadata)
+    return stream.getvalue()
+
+
+def write_figure(
+    folder: Path, run: RunRecord, samples: Sequence[Sample], *, analysis: Analysis
+) -> tuple[Path, Path]:
+    """Write crossover.png and crossover.svg into `folder`; the two paths."""
+    paths = folder / "crossover.png", folder / "crossover.svg"
+    write_bytes_safely(paths[0], figure_content(run, samples, analysis, form="png"))
+    write_bytes_safely(paths[1], figure_content(run, samples, analysis, form="svg"))
+    return paths

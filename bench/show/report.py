@@ -1,0 +1,64 @@
+"""The report: one self-contained page that a phone can open, everything from outside escaped."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from bench.analyse.answer import Analysis
+from bench.measure.record import RunRecord, Sample, write_text_safely
+from bench.show import origin, sections
+from bench.show.facts import device_name, main_spot, say_depth, say_repeats
+from bench.show.figures import NARROW_INCHES, figure_content
+from bench.show.numbers import printable
+from bench.show.sentence import describe_answer
+
+TEMPLATE = "report.html"
+
+
+def render_report(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
+    """The page as text: no script, no address outside, figures inline; equal inputs give an equal page."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    notices = sections.notice_lines(run, samples, analysis)
+    spot = main_spot(run, analysis)
+    return environment.get_template(TEMPLATE).render(
+        title=f"{printable(run.model_name)} on {device_name(run)}: load or recompute?",
+        sentence=describe_answer(run, samples, analysis),
+        verdict=spot.verdict if spot is not None else "inconclusive",
+        tiles=sections.tile_answers(run, analysis),
+        subject=origin.subject_rows(run, samples),
+        suspects=[line for line in notices if line.suspect],
+        notices=notices,
+        wide=_as_image(figure_content(run, samples, analysis, form="svg")),
+        narrow=_as_image(figure_content(run, samples, analysis, form="svg", size_inches=NARROW_INCHES)),
+        points=sections.point_grids(run, analysis),
+        spots=sections.spot_grid(run, analysis),
+        break_even=sections.break_even_grids(run, analysis),
+        sensitivity=sections.sensitivity_grid(run, analysis),
+        fits=sections.fit_grid(run, analysis),
+        checks=origin.check_rows(run),
+        ways=origin.way_rows(run, samples),
+        facts=origin.fact_sections(run),
+        repeats=say_repeats(samples),
+        depth=say_depth(samples),
+        run=run,
+    )
+
+
+def _as_image(svg: bytes) -> str:
+    """An address of the image inside the page; as an image it can run nothing."""
+    return "data:image/svg+xml;base64," + b64encode(svg).decode("ascii")
+
+
+def write_report(folder: Path, run: RunRecord, samples: Sequence[Sample], *, analysis: Analysis) -> Path:
+    """Write report.html into `folder` in one step; its path."""
+    path = folder / "report.html"
+    write_text_safely(path, render_report(run, samples, analysis))
+    return path

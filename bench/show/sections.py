@@ -1,0 +1,208 @@
+"""What the report says, section by section, as plain values; the page only lays them out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.analyse.answer import Analysis, SweetSpot
+from bench.measure.record import RunRecord, Sample
+from bench.show.explain import explain
+from bench.show.facts import (
+    load_series,
+    notices_by_code,
+    points_of,
+    series_label,
+    spots_of,
+    suspect_codes,
+)
+from bench.show.numbers import (
+    format_bytes,
+    format_rate,
+    format_rate_estimate,
+    format_seconds,
+    format_share,
+    format_token_range,
+    format_tokens,
+    format_tokens_estimate,
+    printable,
+)
+from bench.show.sentence import crossover_name, say_interval, short_answer
+from bench.show.table import HEADINGS, number_notices, point_cells
+
+POWERS = ("", " n", " n²")
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table: headings, rows of cells, and lines below it."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    footnotes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeLine:
+    """One notice: its code, what happened, what it means."""
+
+    code: str
+    message: str
+    explanation: str
+    suspect: bool
+
+
+def point_grids(run: RunRecord, analysis: Analysis) -> tuple[Grid, ...]:
+    """Both arms at every length, one grid for each load series."""
+    grids = []
+    for series in load_series(run, analysis):
+        points = points_of(analysis, series)
+        numbers = number_notices(points)
+        rows = tuple(point_cells(p, [numbers[code] for code in dict.fromkeys(p.notices)]) for p in points)
+        notes = ["* scaled from fewer layers"] if any(point.recompute_scaled for point in points) else []
+        notes += [f"{number} {printable(code)}" for code, number in numbers.items()]
+        headings = HEADINGS if numbers else HEADINGS[:-1]
+        grids.append(
+            Grid(
+                f"load by {series_label(run, series)}",
+                headings,
+                tuple(row[: len(headings)] for row in rows),
+                tuple(notes),
+            )
+        )
+    return tuple(grids)
+
+
+def spot_grid(run: RunRecord, analysis: Analysis) -> Grid:
+    """Every crossover, C* and P*, for each statistic of the load time."""
+    rows = tuple(
+        (
+            series_label(run, series),
+            crossover_name(spot),
+            spot.verdict.replace("_", " "),
+            "; ".join(_say_crossing(spot, index) for index in range(len(spot.crossings))) or "—",
+            "; ".join(format_token_range(crossing.bracket) for crossing in spot.crossings) or "—",
+            format_token_range(spot.measured_range),
+            format_tokens(spot.export_tokens),
+        )
+        for series in load_series(run, analysis)
+        for spot in spots_of(analysis, series)
+    )
+    headings = (
+        "load by",
+        "kind",
+        "verdict",
+        "tokens [95 %]",
+        "between",
+        "measured",
+        "setting (whole chunks)",
+    )
+    reasons = tuple(
+        f"{series_label(run, spot.series)}, {crossover_name(spot)}: {printable(spot.reason)}"
+        for spot in analysis.spots
+        if spot.reason
+    )
+    notes = ("setting: tokens, rounded up to whole chunks", *reasons)
+    return Grid("crossovers", headings, rows, notes)
+
+
+def _say_crossing(spot: SweetSpot, index: int) -> str:
+    crossing = spot.crossings[index]
+    turn = "" if crossing.load_wins_beyond else " (recompute wins beyond)"
+    fitted = " (extrapolated)" if crossing.extrapolated else ""
+    return format_tokens_estimate(crossing.tokens) + turn + fitted
+
+
+def break_even_grids(run: RunRecord, analysis: Analysis) -> tuple[Grid, ...]:
+    """The read rate at which both arms tie, beside the rate that was seen; tails of the load time."""
+    return tuple(
+        Grid(
+            f"load by {series_label(run, series)}",
+            (
+                "prefix tokens",
+                "bytes read",
+                "break-even",
+                "GB/s seen",
+                "first-token step",
+                "load p95",
+                "load p99",
+            ),
+            tuple(
+                (
+                    format_tokens(point.prefix_tokens),
+                    format_bytes(point.num_bytes),
+                    format_rate(point.break_even_bytes_per_s),
+                    format_rate_estimate(point.bytes_per_s),
+                    format_seconds(point.first_token_s),
+                    format_seconds(point.load_p95_s),
+                    format_seconds(point.load_p99_s),
+                )
+                for point in points_of(analysis, series)
+            ),
+        )
+        for series in load_series(run, analysis)
+    )
+
+
+def sensitivity_grid(run: RunRecord, analysis: Analysis) -> Grid | None:
+    """Where the crossover would lie at other bandwidths; None when nothing was derived."""
+    spots = [spot for spot in analysis.spots if spot.sensitivity]
+    if not spots:
+        return None
+    factors = tuple(dict.fromkeys(factor for spot in spots for factor in spot.sensitivity))
+    rows = tuple(
+        (
+            series_label(run, spot.series),
+            crossover_name(spot),
+            *(format_tokens(spot.sensitivity.get(factor)) for factor in factors),
+        )
+        for spot in spots
+    )
+    headings = ("load by", "kind", *(f"{factor.replace('x', '×')} bandwidth" for factor in factors))
+    return Grid("sensitivity", headings, rows, ("tokens; — where no crossover lies in the measured range",))
+
+
+def fit_grid(run: RunRecord, analysis: Analysis) -> Grid:
+    """The fitted curves and their largest relative residual: diagnostics, not the answer."""
+    rows = tuple(
+        (
+            f"{fit.arm}: {series_label(run, fit.series)}",
+            " + ".join(
+                f"{coefficient:.3g}{('', ' n', ' n²')[power]}"
+                for power, coefficient in enumerate(fit.coefficients)
+            ),
+            format_share(max((abs(residual) for residual in fit.residuals.values()), default=None)),
+        )
+        for fit in analysis.fits
+    )
+    return Grid("fits", ("arm", "seconds for n tokens", "largest residual"), rows)
+
+
+def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> tuple[NoticeLine, ...]:
+    """Every notice once, the suspect ones first, each with what it means."""
+    known = notices_by_code(run)
+    seen = [
+        code
+        for series in load_series(run, analysis)
+        for code in suspect_codes(run, samples, analysis, series=series)
+    ]
+    lines = [
+        NoticeLine(
+            printable(code),
+            printable(known[code].message) if code in known else "",
+            explain(code),
+            known[code].suspect if code in known else True,
+        )
+        for code in dict.fromkeys([*known, *seen])
+    ]
+    return tuple(sorted(lines, key=lambda line: not line.suspect))
+
+
+def tile_answers(run: RunRecord, analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    """(short answer, what it holds for) of each median C* and P*: what to see first."""
+    spots = [spot for series in load_series(run, analysis) for spot in spots_of(analysis, series)]
+    return tuple((short_answer(spot), _holds_for(run, spot)) for spot in spots if spot.statistic == "p50")
+
+
+def _holds_for(run: RunRecord, spot: SweetSpot) -> str:
+    parts = [f"load by {series_label(run, spot.series)}", *map(say_interval, spot.crossings)]
+    return "; ".join(parts)

@@ -1,0 +1,124 @@
+"""The answer in one sentence: for which model, device and storage, from where on, and how sure."""
+
+from collections.abc import Sequence
+
+from bench.analyse.answer import Analysis, Crossing, SweetSpot
+from bench.measure.record import RunRecord, Sample
+from bench.show.facts import (
+    backend_name,
+    cache_state,
+    data_path,
+    device_name,
+    main_spot,
+    say_depth,
+    say_repeats,
+    series_label,
+    storage_name,
+    suspect_codes,
+)
+from bench.show.numbers import format_token_range, format_tokens, printable
+
+SYMBOLS = {"whole": "C*", "marginal": "P*"}
+
+
+def crossover_name(spot: SweetSpot) -> str:
+    """C* or P*, with the statistic of the load time unless it is the median: "C* (p95 load)"."""
+    symbol = SYMBOLS[spot.kind]
+    return symbol if spot.statistic == "p50" else f"{symbol} ({spot.statistic} load)"
+
+
+def describe_answer(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
+    """The sentence of the run's main answer; with nothing analysed, the sentence that says so."""
+    spot = main_spot(run, analysis)
+    if spot is None:
+        return (
+            f"For {printable(run.model_name)} ({run.plan.dtype}) on {device_name(run)} "
+            f"with {storage_name(run)}, nothing can be said: "
+            f"no load series was measured ({say_repeats(samples)})."
+        )
+    return sentence(run, samples, analysis, spot=spot)
+
+
+def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, spot: SweetSpot) -> str:
+    """One sentence that says one spot, and all that the answer depends on."""
+    path = data_path(samples, spot.series) or "an unproven data path"
+    state = cache_state(run, samples, series=spot.series)
+    backend = backend_name(run, spot.series)
+    by = f" by {backend}" if backend is not None else f" by {series_label(run, spot.series)}"
+    single = spot.verdict == "crossover"
+    qualities = [
+        say_interval(spot.crossings[0]) if single else None,
+        f"measured {format_token_range(spot.measured_range)}" if spot.measured_range else "no range measured",
+        say_repeats(samples),
+        say_depth(samples),
+    ]
+    suspects = suspect_codes(run, samples, analysis, series=spot.series)
+    doubt = f"; suspect: {', '.join(suspects)}" if suspects else ""
+    return (
+        f"For {printable(run.model_name)} ({run.plan.dtype}) on {device_name(run)}, "
+        f"loading from {storage_name(run)}{by} over {path} ({state or 'unverified'} page cache), "
+        f"{_predicate(spot)} ({', '.join(part for part in qualities if part)}{doubt})."
+    )
+
+
+def short_answer(spot: SweetSpot) -> str:
+    """The verdict in a few words: for tiles and comparisons."""
+    name = crossover_name(spot)
+    if spot.verdict in {"crossover", "multiple_crossings"}:
+        return f"{name} = {' and '.join(format_tokens(c.tokens.value) for c in spot.crossings)} tokens"
+    return {
+        "load_always_wins": f"no {name}: load always wins",
+        "recompute_always_wins": f"no {name}: recompute always wins",
+        "inconclusive": f"{name} inconclusive",
+    }[spot.verdict]
+
+
+def say_interval(crossing: Crossing) -> str:
+    """The 95 % interval of a crossing, or why there is none."""
+    low, high = crossing.tokens.low, crossing.tokens.high
+    if low is None or high is None:
+        return "no 95 % interval: too few rounds"
+    return f"95 % interval {format_tokens(low)} to {format_tokens(high)} tokens"
+
+
+def _predicate(spot: SweetSpot) -> str:
+    name = crossover_name(spot)
+    what = {
+        "whole": ("loading the whole prefix", "recomputing it"),
+        "marginal": ("loading the next KV chunk", "computing it"),
+    }[spot.kind]
+    if spot.verdict == "crossover":
+        return _crossover(spot, *what)
+    if spot.verdict == "multiple_crossings":
+        return _crossings(spot)
+    if spot.verdict == "load_always_wins":
+        return f"{what[0]} is faster than {what[1]} at every measured length, so no {name} lies in the range"
+    if spot.verdict == "recompute_always_wins":
+        return (
+            f"{what[0]} is never faster than {what[1]} at any measured length, so no {name} lies in the range"
+        )
+    found = " and ".join(
+        f"{format_tokens(c.tokens.value)} tokens ({say_interval(c)})" for c in spot.crossings
+    )
+    guess = f", the best guess being {found}" if found else ""
+    return f"no {name} can be named{guess}, because {printable(spot.reason) or 'the rounds disagree'}"
+
+
+def _crossover(spot: SweetSpot, loading: str, recomputing: str) -> str:
+    crossing = spot.crossings[0]
+    turn = "beyond" if crossing.load_wins_beyond else "only below"
+    fitted = ", extrapolated from the fitted curves" if crossing.extrapolated else ""
+    return (
+        f"{loading} is faster than {recomputing} {turn} {crossover_name(spot)} = "
+        f"{format_tokens(crossing.tokens.value)} tokens{fitted}"
+    )
+
+
+def _crossings(spot: SweetSpot) -> str:
+    turns = [
+        f"{'loading' if crossing.load_wins_beyond else 'recomputing'} wins beyond "
+        f"{format_tokens(crossing.tokens.value)} tokens ({say_interval(crossing)}"
+        f"{', extrapolated' if crossing.extrapolated else ''})"
+        for crossing in spot.crossings
+    ]
+    return f"there are {len(turns)} crossings {crossover_name(spot)}: {', then '.join(turns)}"

@@ -1,0 +1,170 @@
+"""A made sweep with a known truth, and its analysis by hand: what the show room is tested on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, Point, SweetSpot
+from bench.arms.case import Case, Outcome
+from bench.measure.plan import LoadSpec, Plan
+from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo
+
+TOKENS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+RECOMPUTE = (0.02, 2e-5, 4e-9)
+LOAD = (0.30, 1e-5)
+BYTES_PER_TOKEN = 147_456
+
+
+def make_run(**changes: object) -> RunRecord:
+    """The header of a sweep of an 8B model, complete and without suspicion."""
+    record = RunRecord(
+        run_id="20250102T030405-ab12",
+        started_utc="2025-01-02T03:04:05Z",
+        finished_utc="2025-01-02T03:07:05Z",
+        state="complete",
+        plan=Plan(model="qwen3-8b", loads=(LoadSpec(backend="posix", direct=True),)),
+        model_name="Qwen3-8B",
+        kv_bytes_per_token=BYTES_PER_TOKEN,
+        chunk_tokens=256,
+        series={
+            "recompute": SeriesInfo(arm="recompute", label="sdpa", settings={"attention": "sdpa"}),
+            "load-1": SeriesInfo(
+                arm="load",
+                label="posix best",
+                settings={"backend": "posix", "preset": "best", "num_threads": 8},
+            ),
+        },
+        machine={"device_name": "NVIDIA H200", "cpu_model": "AMD EPYC 9654", "memory_bytes": 137438953472},
+        software={"torch": "2.13.0", "python": "3.11.2", "kernel": "6.8.0"},
+        storage={"name": "Samsung PM1743", "filesystem": "xfs"},
+        harness={"null_load_s": 0.00021},
+        checks={
+            "right_answer": {"passed": True, "max_difference": 0.0078},
+            "negative_control": {"passed": True},
+        },
+    )
+    return record.model_copy(update=changes)
+
+
+def make_samples(
+    *, tokens: Sequence[int] = TOKENS, num_rounds: int = 6, num_samples: int = 3, load: str = "load-1"
+) -> list[Sample]:
+    """Every case in every round, with 3 % noise between rounds and 1 % within."""
+    noise = np.random.default_rng(7)
+    samples: list[Sample] = []
+    for number in range(num_rounds):
+        drift = {arm: 1 + 0.03 * noise.standard_normal() for arm in ("recompute", load)}
+        for length in tokens:
+            for repeat in range(num_samples):
+                for series in ("recompute", load):
+                    factor = drift[series] * (1 + 0.01 * noise.standard_normal())
+                    outcome = _recompute(length, factor) if series == "recompute" else _load(length, factor)
+                    samples.append(
+                        Sample(
+                            round=number,
+                            order=len(samples),
+                            sample=repeat,
+                            started_s=float(len(samples)),
+                            case=Case("recompute" if series == "recompute" else "load", series, length),
+                            outcome=outcome,
+                        )
+                    )
+    return samples
+
+
+def _recompute(length: int, factor: float) -> Outcome:
+    seconds = (RECOMPUTE[0] + RECOMPUTE[1] * length + RECOMPUTE[2] * length**2) * factor
+    return Outcome(seconds=seconds, attention_kernel="sdpa", measured_layers=36, total_layers=36)
+
+
+def _load(length: int, factor: float) -> Outcome:
+    return Outcome(
+        seconds=(LOAD[0] + LOAD[1] * length) * factor,
+        first_token_s=0.02,
+        num_bytes=length * BYTES_PER_TOKEN,
+        cache_state="cold",
+        data_path="posix-direct",
+        verified=True,
+    )
+
+
+def make_point(samples: Sequence[Sample], length: int, series: str = "load-1") -> Point:
+    """The point at one length with plain normal intervals."""
+    recompute, load = (
+        np.array(
+            [s.outcome.seconds for s in samples if s.case.series == name and s.case.prefix_tokens == length]
+        )
+        for name in ("recompute", series)
+    )
+    ratio = recompute / load
+    size = float(length * BYTES_PER_TOKEN)
+    return Point(
+        series=series,
+        prefix_tokens=length,
+        num_rounds=6,
+        num_samples=18,
+        recompute_s=_estimate(recompute),
+        load_s=_estimate(load),
+        ratio=_estimate(ratio),
+        load_p95_s=float(np.quantile(load, 0.95)),
+        load_p99_s=None,
+        first_token_s=0.02,
+        num_bytes=int(size),
+        bytes_per_s=_estimate(size / (load - 0.02)),
+        break_even_bytes_per_s=size / float(np.median(recompute)),
+        mfu=0.41,
+        recompute_scaled=False,
+    )
+
+
+def _estimate(values: np.ndarray) -> Estimate:
+    width = 2.57 * float(values.std(ddof=1)) / 6**0.5
+    middle = float(np.median(values))
+    return Estimate(middle, middle - width, middle + width)
+
+
+def make_spot(**changes: object) -> SweetSpot:
+    """C* of the median, near the truth of the made sweep (7,208 tokens)."""
+    spot = SweetSpot(
+        series="load-1",
+        kind="whole",
+        statistic="p50",
+        verdict="crossover",
+        measured_range=(512, 32768),
+        crossings=(Crossing(Estimate(7208.4, 6890.2, 7544.9), (4096, 8192), load_wins_beyond=True),),
+        export_tokens=7424,
+        sensitivity={"0.5x": 8650.0, "0.8x": 7612.0, "1.25x": 6920.0, "2x": None},
+    )
+    return replace(spot, **changes)  # type: ignore[arg-type]
+
+
+def make_analysis(samples: Sequence[Sample], **changes: object) -> Analysis:
+    """Points, both fits, C* and P* of the made sweep."""
+    lengths = sorted({sample.case.prefix_tokens for sample in samples})
+    analysis = Analysis(
+        points=tuple(make_point(samples, length) for length in lengths),
+        spots=(
+            make_spot(),
+            make_spot(
+                statistic="p95",
+                crossings=(Crossing(Estimate(7391.0, 7010.0, 7802.0), (4096, 8192), load_wins_beyond=True),),
+            ),
+            make_spot(
+                kind="marginal",
+                crossings=(Crossing(Estimate(3604.0), (2048, 4096), load_wins_beyond=True),),
+                export_tokens=3840,
+                sensitivity={},
+            ),
+        ),
+        fits=(
+            Fit("recompute", "recompute", RECOMPUTE, {length: 0.004 for length in lengths}),
+            Fit("load", "load-1", LOAD, {length: -0.002 for length in lengths}),
+        ),
+    )
+    return replace(analysis, **changes)
+
+
+def make_notice(code: str = "drift", message: str = "load got 9 % slower over the sweep") -> Notice:
+    """A notice that makes the run suspect."""
+    return Notice(code=code, message=message)
