@@ -231,10 +231,11 @@ class LoadArm:
     def _payload(self, job: Job, chunk_id: int, blocks: KVBlocks) -> Bytes:
         """The chunk as it arrived; tokens beyond the prefix, which went nowhere, are read from the file."""
         whole = all(piece.num_tokens == piece.stride_tokens for piece in job.pieces)
-        if whole:
-            payload = np.empty(self._store.geometry.payload_bytes, np.uint8)
-        else:
-            payload = self._store.read_payload(chunk_id)
+        payload = (
+            np.empty(self._store.geometry.payload_bytes, np.uint8)
+            if whole
+            else self._store.read_payload(chunk_id)
+        )
         collect(job, blocks, payload)
         return payload
 

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Protocol
 
-from kvio.evidence import CacheState
+from kvio.blockdev import BlockDevice
+from kvio.evidence import CacheState, ReadCounters, prove_cache_state, prove_data_path, read_counters
+from kvio.pagecache import evict, resident_bytes, warm
 
 
 class Counters(Protocol):
@@ -43,3 +45,45 @@ class Evidence(Protocol):
 
     def prove_data_path(self, *, backend: str, asked_direct: bool, state: CacheState) -> str:
         """The way the bytes took."""
+
+
+class KernelEvidence:
+    """What this machine's kernel says of files on `device` (None: no block device is known under them)."""
+
+    def __init__(self, device: BlockDevice | None) -> None:
+        self._device = device
+
+    def evict(self, path: Path) -> None:
+        """Write the file back and drop its pages."""
+        evict(path)
+
+    def warm(self, path: Path) -> None:
+        """Bring the file into the page cache."""
+        warm(path)
+
+    def resident_bytes(self, path: Path) -> int | None:
+        """Bytes of the file in the page cache."""
+        return resident_bytes(path)
+
+    def read_counters(self) -> ReadCounters:
+        """The counters now."""
+        return read_counters(self._device)
+
+    def moved(self, before: ReadCounters, after: ReadCounters) -> ReadCounters:
+        """By how much the counters moved."""
+        return after.moved_since(before)
+
+    def prove_cache_state(
+        self, *, asked_direct: bool, payload_bytes: int, resident_before: int | None, moved: ReadCounters
+    ) -> tuple[CacheState, tuple[str, ...]]:
+        """The cache state that the counters allow to claim."""
+        return prove_cache_state(
+            asked_direct=asked_direct,
+            payload_bytes=payload_bytes,
+            resident_before=resident_before,
+            moved=moved,
+        )
+
+    def prove_data_path(self, *, backend: str, asked_direct: bool, state: CacheState) -> str:
+        """The way the bytes took."""
+        return prove_data_path(backend=backend, asked_direct=asked_direct, state=state)

@@ -1,11 +1,16 @@
 """What was asked of a sweep; everything a run does follows from its plan, seed and machine."""
 
+import itertools
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 DType = Literal["bfloat16", "float16", "float32"]
+
+
+class PlanError(Exception):
+    """What was asked cannot be measured; one line that says what, where and what to try."""
 
 
 class LoadSpec(BaseModel):
@@ -51,7 +56,7 @@ class Plan(BaseModel):
     loads: tuple[LoadSpec, ...] = (LoadSpec(),)
     simulation: SimulationSpec | None = None
     tokens: tuple[int, ...] | None = None
-    num_rounds: int = Field(default=8, gt=0)
+    num_rounds: int | None = Field(default=None, gt=0)  # None: as many as the budget allows
     num_samples: int = Field(default=5, gt=0)
     num_warmups: int = Field(default=1, ge=0)
     budget_s: float = Field(default=180.0, gt=0)
@@ -60,3 +65,47 @@ class Plan(BaseModel):
     data_dir: Path | None = None
     limit_bytes_per_s: float | None = Field(default=None, gt=0)
     working_set_bytes: int | None = Field(default=None, gt=0)
+
+
+def require_lengths(lengths: tuple[int, ...], *, most: int, chunk_tokens: int) -> None:
+    """Stop on a token list that cannot be measured as asked.
+
+    Args:
+        lengths: prefix lengths asked for, in the order given.
+        most: the model's maximum.
+        chunk_tokens: the largest KV chunk of any load series.
+
+    Raises:
+        PlanError: empty, not rising, not positive, beyond the maximum, or shorter than one chunk.
+    """
+    if not lengths:
+        raise PlanError("the token list is empty; try --tokens 512,1024,2048")
+    bad = [n for n in lengths if n <= 0]
+    if bad:
+        raise PlanError(f"prefix length {bad[0]} is not positive; lengths are tokens, from 1 on")
+    for before, after in itertools.pairwise(lengths):
+        if after <= before:
+            raise PlanError(f"the token list must rise: {after} follows {before}")
+    if lengths[-1] > most:
+        raise PlanError(f"prefix length {lengths[-1]} is beyond the model's maximum of {most} tokens")
+    if lengths[0] < chunk_tokens:
+        raise PlanError(
+            f"a chunk of {chunk_tokens} tokens is larger than the prefix of {lengths[0]}; "
+            f"try --chunk-tokens {lengths[0]} or lengths from {chunk_tokens} on"
+        )
+
+
+def parse_lengths(text: str) -> tuple[int, ...] | None:
+    """The lengths in `512,1024,2048`; None for `auto`, which lets the sweep choose.
+
+    Raises:
+        PlanError: something else than whole numbers.
+    """
+    if text.strip() == "auto":
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise PlanError(
+            f"token list {text!r} is not whole numbers with commas; try --tokens 512,1024"
+        ) from None

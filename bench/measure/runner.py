@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.arms.case import Case
+from bench.arms.case import ArmName, Case
 from bench.measure.clock import Clock
 from bench.measure.costs import CostBook
 from bench.measure.jobs import CaseRefused, JobDone, JobFailed, RoundJob, SampleTaken
@@ -12,6 +12,8 @@ from bench.measure.policy import Observer, Policy, Progress
 from bench.measure.record import Notice, RunRecord, Sample, SampleWriter
 from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
 from bench.measure.source import Source
+
+ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is asked for
 
 
 class MeasureError(Exception):
@@ -23,7 +25,7 @@ class Rounds:
     """State of the rounds: what is fixed, and what grows."""
 
     run: RunRecord
-    series: tuple[tuple[str, str], ...]  # (arm, series), all measured at every length
+    series: tuple[tuple[ArmName, str], ...]  # measured at every length
     allowed: tuple[int, ...]
     start_s: float
     deadline_s: float
@@ -33,12 +35,13 @@ class Rounds:
     first_chunk: dict[str, int] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    rate_case: Case | None = None  # the machine's matrix rate, once in every walk
     next_round: int = 0
 
     def cases_at(self, length: int) -> tuple[Case, ...]:
         """All arms at one length."""
         suffix = self.run.plan.suffix_tokens
-        return tuple(Case(arm, series, length, suffix) for arm, series in self.series)  # type: ignore[arg-type]
+        return tuple(Case(arm, series, length, suffix) for arm, series in self.series)
 
     def cost_s(self, length: int) -> float:
         """Seconds expected for one sample of every arm at this length."""
@@ -82,10 +85,13 @@ def plan_round(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> Ro
         return None
     kept = fitting_lengths(lengths, costs_s, allowance_s=usable_s)
     plan = rounds.run.plan
-    rounds_left = max(1, plan.num_rounds - rounds.next_round)
+    rounds_left = max(1, (plan.num_rounds or ROUNDS_PLANNED) - rounds.next_round)
     allowance_s = max(costs_s[0], left_s / rounds_left - rounds.costs.startup_s)
     counts = samples_per_length(costs_s[: len(kept)], allowance_s=allowance_s, most=plan.num_samples)
     groups = [rounds.cases_at(length) for length in kept]
+    if rounds.rate_case is not None:
+        groups.append((rounds.rate_case,))
+        counts.append(1)
     passes = shuffle_round(
         groups, num_samples=dict(enumerate(counts)), seed=plan.seed * 1_000_003 + rounds.next_round
     )
@@ -124,6 +130,11 @@ def _measure_round(
                 raise MeasureError(f"round {job.number}: {reason}")
             case JobDone(next_chunk):
                 rounds.first_chunk.update(next_chunk)
+
+
+def _lengths_of(job: RoundJob) -> tuple[int, ...]:
+    groups = job.passes[0].groups
+    return tuple(sorted({group[0].prefix_tokens for group in groups if group[0].arm != "gemm"}))
 
 
 def _drop_from(rounds: Rounds, length: int, reason: str) -> None:

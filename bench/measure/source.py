@@ -32,7 +32,7 @@ class ProcessSource:
     Args:
         work: what the process does with its end of the pipe and the job.
         preload: modules that the fork server imports once.
-        attach: called with the process id before the job is handed over (puts it under a read limit).
+        attach: called with the process id before the job is handed over (puts it under a read limit); None for nothing.
         overrun_s: how long after its deadline a job is left running before it is stopped.
     """
 
@@ -42,7 +42,7 @@ class ProcessSource:
         *,
         preload: list[str],
         clock: Clock,
-        attach: Callable[[int], None],
+        attach: Callable[[int], None] | None,
         overrun_s: float,
     ) -> None:
         self._context = multiprocessing.get_context("forkserver")
@@ -60,7 +60,8 @@ class ProcessSource:
         theirs.close()
         try:
             assert process.pid is not None  # started above
-            self._attach(process.pid)
+            if self._attach is not None:
+                self._attach(process.pid)
             ours.send(job)
             yield from self._receive(ours, job)
         except (EOFError, BrokenPipeError, ConnectionResetError):

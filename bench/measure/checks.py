@@ -1,0 +1,171 @@
+"""The preflight as the measuring process carries it out: costs, right answer, scaling error, price of the harness."""
+
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bench.arms.answer import check_answer
+from bench.arms.case import Case
+from bench.arms.depth import check_scaling
+from bench.arms.gemm import GemmArm
+from bench.arms.load import LoadArm
+from bench.arms.prefill import draw_tokens, finish
+from bench.measure.clock import Clock
+from bench.measure.exchange import StoreExchange
+from bench.measure.jobs import CaseCost, CheckDone, Message, PreflightJob
+from bench.measure.setup import RECOMPUTE, LoadSeries, work_out
+from bench.measure.workbench import DTYPES, Workbench, open_workbench
+from kvio.chunks import ChunkGeometry
+from kvio.presets import adapt_preset
+from kvio.store import ChunkStore
+
+CHECK_SHARE = 0.03  # of the budget that one check may take; it uses shorter prompts where that is not enough
+PROBE_SHAPE = (1024, 1024)  # of the matrix whose product compares the dtypes
+PROBE_TOKENS = 128
+NUM_NULL_SAMPLES = 5
+SLOW_DTYPE_RATIO = 0.5  # of the float32 rate; below it the dtype has no hardware support here
+
+
+def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
+    """Messages of the preflight: rates of the dtypes, costs by rising length, then the checks."""
+    setup = work_out(job.plan)
+    bench = open_workbench(setup, longest=job.lengths[0], now_s=clock.now_s, seed=job.plan.seed)
+    yield CheckDone("dtype", _compare_dtypes(bench))
+    walk = _Walk(bench, job)
+    yield from walk.messages()
+    if job.with_checks:
+        tokens = walk.affordable_tokens()
+        for load in setup.loads:
+            yield CheckDone(f"answer:{load.name}", _check_answer(bench, load, tokens, job.scratch_dir))
+        if len(bench.built.layers) < len(bench.built.model_kinds):
+            yield CheckDone("scaling", _check_scaling(bench, tokens))
+        yield CheckDone("null", _price_harness(bench, job))
+
+
+class _Walk:
+    """Runs the recompute arm at rising lengths, until one takes too long."""
+
+    def __init__(self, bench: Workbench, job: PreflightJob) -> None:
+        self._bench = bench
+        self._job = job
+        self._per_token_s = 0.0
+
+    def messages(self) -> Iterator[CaseCost]:
+        now_s = self._bench.now_s
+        suffix = self._job.plan.suffix_tokens
+        for number, length in enumerate(self._job.lengths):
+            began_s = now_s()
+            arm = self._bench.recompute_arm(self._bench.prefill(length + suffix), seed=0)
+            case = Case("recompute", RECOMPUTE, length, suffix)
+            if number == 0:
+                arm.warm_up(Case("recompute", RECOMPUTE, min(length, 16), min(suffix, 16)))
+                began_s = now_s()
+            arm.prepare(case)
+            seconds = arm.run(case).seconds
+            wall_s = now_s() - began_s
+            self._per_token_s = self._per_token_s or wall_s / (suffix or length)
+            yield CaseCost(case, wall_s=wall_s, seconds=seconds)
+            if wall_s > self._job.case_limit_s:
+                return
+
+    def affordable_tokens(self) -> int:
+        """Tokens whose prefill takes about a check's share of the budget: a power of two from 32 to 1024."""
+        affordable = CHECK_SHARE * self._job.plan.budget_s / max(self._per_token_s, 1e-9)
+        tokens = 32
+        while tokens * 2 <= min(affordable, 1024):
+            tokens *= 2
+        return tokens
+
+
+def _compare_dtypes(bench: Workbench) -> dict[str, Any]:
+    """Rates of one matrix product in the run's dtype and in float32."""
+    case = Case("gemm", "gemm", PROBE_TOKENS)
+    rates: dict[str, float] = {}
+    for name in sorted({bench.setup.plan.dtype, "float32"}):
+        arm = GemmArm([PROBE_SHAPE], dtype=DTYPES[name], device=bench.device, now_s=bench.now_s)
+        arm.warm_up(case)
+        rates[name] = statistics.median(arm.run(case).flops_per_s or 0.0 for _ in range(5))
+        arm.close()
+    ratio = rates[bench.setup.plan.dtype] / rates["float32"]
+    slow = ratio < SLOW_DTYPE_RATIO
+    message = (
+        f"{bench.setup.plan.dtype} products run at {ratio:.2f} of the float32 rate on this device, which has no "
+        f"hardware for them: recompute is slower than it need be; compare with --dtype float32"
+    )
+    return {"flops_per_s": rates, "ratio": ratio, "passed": not slow, "message": message if slow else ""}
+
+
+def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> dict[str, Any]:
+    """Logits after a load through this series' layout and backend, against recompute; with a negative control."""
+    chunk_tokens = min(load.geometry.chunk_tokens, tokens // 2)
+    preset = adapt_preset(load.geometry.preset, chunk_tokens=chunk_tokens)
+    geometry = ChunkGeometry(bench.layout, preset)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+        exchange = StoreExchange(Path(directory), geometry, load.spec.backend, now_s=bench.now_s)
+        check = check_answer(
+            bench.built, bench.layout, chunk_tokens + 1, store_and_load=exchange, kv_dtype=bench.kv_dtype
+        )
+    said = "passes" if check.passed else "is blind" if check.blind else "fails"
+    message = (
+        f"the right-answer check of {load.name} {said}: logits differ by {check.max_difference:.3g} standard deviations "
+        f"({check.tolerance:g} allowed), with rotated chunks by {check.control_difference:.3g}"
+    )
+    return {
+        "passed": check.passed,
+        "max_difference": check.max_difference,
+        "control_difference": check.control_difference,
+        "tolerance": check.tolerance,
+        "prompt_tokens": chunk_tokens + 1,
+        "chunk_tokens": chunk_tokens,
+        "layers": len(bench.built.layers),
+        "message": message,
+    }
+
+
+def _check_scaling(bench: Workbench, tokens: int) -> dict[str, Any]:
+    """Error of scaling by depth, on a depth that the fit does not see."""
+    prefill = bench.prefill(tokens)
+    ids = draw_tokens(bench.built, tokens, seed=0)
+
+    def time_once() -> float:
+        finish(bench.device)
+        began_s = bench.now_s()
+        prefill.forward(ids)
+        finish(bench.device)
+        return bench.now_s() - began_s
+
+    check = check_scaling(bench.built, time_once=time_once, random=Random(0))
+    return {
+        "held_out_layers": check.layers,
+        "tokens": tokens,
+        "relative_error": check.relative_error,
+        "predicted_s": check.predicted_s,
+        "measured_s": check.measured_s,
+    }
+
+
+def _price_harness(bench: Workbench, job: PreflightJob) -> dict[str, Any]:
+    """Seconds that a load takes when nothing moves: what the harness adds to every load sample."""
+    load = bench.setup.loads[0]
+    length = job.lengths[0]
+    case = Case("load", "null", length)
+    with tempfile.TemporaryDirectory(dir=job.scratch_dir) as directory:
+        count = len(load.geometry.chunks_between(0, length))
+        store = ChunkStore.create(Path(directory), load.geometry, num_chunks=count, seed=0)
+        arm = bench.load_arm(store, "null", first_chunk=0, first_token=None)
+        try:
+            arm.warm_up(case)
+            return {
+                "tokens": length,
+                "seconds": statistics.median(_time(arm, case) for _ in range(NUM_NULL_SAMPLES)),
+            }
+        finally:
+            arm.close()
+
+
+def _time(arm: LoadArm, case: Case) -> float:
+    arm.prepare(case)
+    return arm.run(case).seconds

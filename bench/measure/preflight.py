@@ -1,0 +1,113 @@
+"""Before the rounds: what a case costs here, whether the answer is right, what the harness costs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.arms.case import Case
+from bench.measure.clock import Clock
+from bench.measure.costs import CostBook
+from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, JobFailed, PreflightJob
+from bench.measure.plan import PlanError
+from bench.measure.policy import Observer
+from bench.measure.runner import MeasureError
+from bench.measure.source import Source
+
+WALK_SHARE = 0.01  # of the budget: the walk over rising lengths ends with the first case that takes longer
+PREFLIGHT_SHARE = 0.6  # of the budget at most
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the preflight found out."""
+
+    costs: CostBook
+    checks: dict[str, Any] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+    walked: list[int] = field(default_factory=list)
+    startup_s: float = 0.0
+
+
+def walk_lengths(shortest: int, most: int) -> tuple[int, ...]:
+    """Powers of two times the shortest length, up to `most`."""
+    lengths = [shortest]
+    while lengths[-1] * 2 <= most:
+        lengths.append(lengths[-1] * 2)
+    return tuple(lengths)
+
+
+def run_preflight(
+    job: PreflightJob, *, source: Source, costs: CostBook, clock: Clock, observer: Observer
+) -> Findings:
+    """Carry the job out.
+
+    Raises:
+        MeasureError: the measuring process failed.
+        PlanError: not even the shortest length came to an end before the deadline.
+    """
+    observer.on_phase("preflight: what a case costs, and whether the answer is right")
+    findings = Findings(costs)
+    began_s = clock.now_s()
+    for message in source.run(job):
+        match message:
+            case CaseCost(case, wall_s, _):
+                if not findings.walked:
+                    findings.startup_s = max(0.0, clock.now_s() - began_s - wall_s)
+                    costs.add_startup(findings.startup_s)
+                costs.add(case, wall_s)
+                findings.walked.append(case.prefix_tokens)
+            case CaseRefused(case, reason):
+                findings.refused[case.prefix_tokens] = reason
+            case CheckDone(name, result):
+                findings.checks[name] = result
+            case JobFailed(reason):
+                raise MeasureError(f"preflight: {reason}")
+    _require_walked(findings, job, waited_s=clock.now_s() - began_s)
+    return findings
+
+
+def _require_walked(findings: Findings, job: PreflightJob, *, waited_s: float) -> None:
+    if findings.walked:
+        return
+    if findings.refused:
+        raise MeasureError(f"preflight: {next(iter(findings.refused.values()))}")
+    raise _too_small(job.plan.budget_s, job.lengths[0], waited_s)
+
+
+def _too_small(budget_s: float, shortest: int, needed_s: float) -> PlanError:
+    return PlanError(
+        f"a budget of {budget_s:.0f} s is too small to measure anything: {shortest} tokens alone need more than "
+        f"{needed_s:.0f} s here; try --budget {max(60, round(8 * needed_s))}s, or fewer tokens"
+    )
+
+
+def longest_within(
+    lengths: Sequence[int], cost_s: Mapping[int, float], *, left_s: float, startup_s: float, num_rounds: int
+) -> int:
+    """The longest length for which `num_rounds` rounds over all shorter ones fit into what is left; at least the first."""
+    allowance_s = left_s / num_rounds - startup_s
+    spent_s = 0.0
+    longest = lengths[0]
+    for length in lengths:
+        spent_s += cost_s[length]
+        if spent_s > allowance_s:
+            break
+        longest = length
+    return longest
+
+
+def require_budget(budget_s: float, left_s: float, shortest: int, *, cost_s: float) -> None:
+    """Stop when not even one round of the shortest length fits.
+
+    Raises:
+        PlanError: what it would take.
+    """
+    if cost_s > left_s:
+        raise _too_small(budget_s, shortest, cost_s + budget_s - left_s)
+
+
+def describe_costs(findings: Findings, cases: Iterator[Case]) -> dict[str, float]:
+    """Seconds that each case is expected to take, for the header."""
+    return {
+        f"{case.series}@{case.prefix_tokens}": round(findings.costs.expected_s(case), 6) for case in cases
+    }

@@ -1,0 +1,58 @@
+"""Where a sweep is carried out: clock, source of messages, scratch directory, read limit; given back at the end."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measure.clock import Clock, MonotonicClock, VirtualClock
+from bench.measure.limit import ReadLimit
+from bench.measure.setup import Setup
+from bench.measure.source import ProcessSource, SimulatedSource, Source
+from bench.measure.worker import serve
+from kvio.scratch import clean_stale, open_scratch
+
+PRELOAD = ["bench.measure.worker", "transformers.models.auto.modeling_auto"]
+OVERRUN_SHARE = 0.04  # of the budget: after this long a case that runs over the deadline is stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a sweep works with; `scratch` is None when nothing is read from files."""
+
+    clock: Clock
+    source: Source
+    scratch: Path | None
+    start_s: float
+
+
+@contextmanager
+def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
+    """A site whose scratch files, processes and limit are gone when the block ends, however it ends.
+
+    Raises:
+        ScratchError: `data_dir` cannot hold files.
+        LimitRefusedError: the read limit is not permitted here.
+    """
+    plan = setup.plan
+    if plan.simulation is not None:
+        virtual = VirtualClock()
+        simulated = SimulatedSource(plan.simulation, clock=virtual, num_bytes=setup.layout.bytes_at)
+        yield Site(virtual, simulated, None, 0.0)
+        return
+    clock = MonotonicClock()
+    start_s = clock.now_s()
+    clean_stale(data_dir)
+    with ExitStack() as stack:
+        scratch = stack.enter_context(open_scratch(data_dir))
+        limit = None
+        if plan.limit_bytes_per_s is not None:
+            limit = stack.enter_context(ReadLimit(scratch, plan.limit_bytes_per_s))
+        source = ProcessSource(
+            serve,
+            preload=PRELOAD,
+            clock=clock,
+            attach=None if limit is None else limit.attach,
+            overrun_s=OVERRUN_SHARE * plan.budget_s,
+        )
+        yield Site(clock, source, scratch, start_s)

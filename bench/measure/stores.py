@@ -1,0 +1,81 @@
+"""The chunk files of a sweep: how many there can be, and writing them."""
+
+import shutil
+from pathlib import Path
+
+import psutil
+
+from bench.measure.plan import PlanError
+from bench.measure.setup import LoadSeries, Setup
+from kvio.chunks import ChunkGeometry
+from kvio.store import ChunkStore
+
+DEFAULT_WORKING_SET_BYTES = 4 * 2**30  # enough for several samples of a long prefix, seconds to write
+DISK_SHARE = 0.25  # of the free space, at most
+MEMORY_SHARE = 0.15  # of the available host memory that the KV blocks of one prefix may take, at most
+
+
+def working_set_bytes(setup: Setup, scratch: Path) -> int:
+    """Bytes that chunk files may take in all: as asked, else a default within a share of the free space."""
+    if setup.plan.working_set_bytes is not None:
+        return setup.plan.working_set_bytes
+    return min(DEFAULT_WORKING_SET_BYTES, int(DISK_SHARE * shutil.disk_usage(scratch).free))
+
+
+def most_tokens(setup: Setup, scratch: Path | None) -> int:
+    """The longest prefix that model, working set and host memory allow.
+
+    Raises:
+        PlanError: not even one chunk.
+    """
+    most = setup.most_tokens - setup.plan.suffix_tokens
+    if scratch is None:
+        return most
+    room_bytes = working_set_bytes(setup, scratch) // len(_by_geometry(setup.loads))
+    memory_bytes = int(MEMORY_SHARE * psutil.virtual_memory().available)
+    for load in setup.loads:
+        per_chunk = load.geometry.padded_bytes
+        in_files = room_bytes // per_chunk * load.geometry.chunk_tokens - setup.plan.suffix_tokens
+        in_memory = memory_bytes // per_chunk * load.geometry.chunk_tokens
+        most = min(most, in_files, in_memory)
+    if most < setup.chunk_tokens:
+        raise PlanError(
+            f"{scratch.parent}: a working set of {room_bytes / 1e9:.2f} GB and {memory_bytes / 1e9:.2f} GB of memory do "
+            f"not hold one chunk of {setup.chunk_tokens} tokens; free some, or try --chunk-tokens or --working-set"
+        )
+    return most
+
+
+def _by_geometry(loads: tuple[LoadSeries, ...]) -> dict[ChunkGeometry, list[LoadSeries]]:
+    found: dict[ChunkGeometry, list[LoadSeries]] = {}
+    for load in loads:
+        found.setdefault(load.geometry, []).append(load)
+    return found
+
+
+def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Path]:
+    """Write the chunk files; the directory of each series.  Series of equal geometry share their files.
+
+    There are enough files for every sample of a round to read others, as far as the working set allows.
+
+    Raises:
+        StoreError: no space, or the directory cannot be written.
+    """
+    found: dict[str, Path] = {}
+    shared = _by_geometry(setup.loads)
+    room_bytes = working_set_bytes(setup, scratch) // len(shared)
+    for number, (geometry, loads) in enumerate(shared.items()):
+        directory = scratch / f"store-{number}"
+        directory.mkdir(mode=0o700)
+        at_once = len(geometry.chunks_between(0, longest + setup.plan.suffix_tokens))
+        wanted = at_once * 2 * setup.plan.num_samples  # lengths in powers of two add up to twice the longest
+        num_chunks = max(at_once, min(wanted, room_bytes // geometry.padded_bytes))
+        ChunkStore.create(
+            directory,
+            geometry,
+            num_chunks=num_chunks,
+            seed=setup.plan.seed,
+            num_states=setup.plan.num_samples,
+        )
+        found.update({load.name: directory for load in loads})
+    return found

@@ -1,0 +1,271 @@
+"""A whole sweep: preflight, files, rounds, header; whatever stops it, the folder stays readable."""
+
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.arms.case import Case
+from bench.measure.costs import CostBook
+from bench.measure.folder import create_folder
+from bench.measure.jobs import PreflightJob
+from bench.measure.machine import comparable, machine_slug, read_machine
+from bench.measure.plan import Plan, PlanError
+from bench.measure.policy import Observer, Policy
+from bench.measure.preflight import (
+    PREFLIGHT_SHARE,
+    WALK_SHARE,
+    Findings,
+    longest_within,
+    require_budget,
+    run_preflight,
+    walk_lengths,
+)
+from bench.measure.record import Notice, RunRecord, Sample, SampleWriter, read_run, read_samples, write_run
+from bench.measure.runner import ROUNDS_PLANNED, MeasureError, Rounds, run_rounds
+from bench.measure.setup import GEMM, Setup, work_out
+from bench.measure.site import Site, open_site
+from bench.measure.stores import create_stores, most_tokens
+from kvio.backends.protocol import KVIOError
+from kvio.blockdev import describe_storage
+
+GEMM_TOKENS = 2048  # the matrix rate is taken at the shortest length, at most at this
+SHORTEST_WARMUP_TOKENS = 16
+WARMUP_S = 1.0  # a case that costs more is warmed up at a shorter length
+LEAST_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """Who decides and who listens."""
+
+    policy: Policy
+    observer: Observer
+
+
+def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
+    """Measure a plan from the beginning; the folder with what came of it.
+
+    Args:
+        root: results go to `root/<model>/<machine>/<run>`.
+        data_dir: KV files go to a scratch directory in here; its drive is what is measured.
+
+    Raises:
+        CatalogError, PlanError, KVIOError, LimitRefusedError: what was asked cannot be done.
+        MeasureError: it was begun and failed; what was measured is in the folder.
+    """
+    setup = work_out(plan)
+    with open_site(setup, data_dir) as site:
+        run, folder = _open_record(setup, root, data_dir)
+        try:
+            _carry_out(setup, site, folder, run=run, samples=[], hands=hands)
+        except (PlanError, KVIOError):
+            _remove_empty(folder)
+            raise
+    return folder
+
+
+def _remove_empty(folder: Path) -> None:
+    """Leave no folder behind for a sweep that could not begin."""
+    if not read_samples(folder)[0]:
+        shutil.rmtree(folder)
+
+
+def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands) -> Path:
+    """Go on with a sweep that was stopped, with the budget that it had left.
+
+    Raises:
+        RecordError, PlanError: the folder cannot be read, is complete, or is of another machine.
+    """
+    run = read_run(folder)
+    samples, notices = read_samples(folder) if (folder / "samples.csv").exists() else ([], ())
+    if run.state == "complete":
+        raise PlanError(
+            f"{folder}: this sweep is complete; start another with: make sweep MODEL={run.plan.model}"
+        )
+    setup = work_out(run.plan)
+    machine, storage = _facts(setup, data_dir)
+    different = comparable(run.machine, machine) + comparable(run.storage, storage)
+    if different:
+        raise PlanError(f"{folder} is of another machine or storage: {'; '.join(different)}")
+    run = run.model_copy(update={"state": "running", "notices": (*run.notices, *notices)})
+    with open_site(setup, data_dir) as site:
+        _carry_out(setup, site, folder, run=run, samples=samples, hands=hands)
+    return folder
+
+
+def _facts(setup: Setup, data_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    plan = setup.plan
+    if plan.simulation is not None:
+        return {"device_name": "a simulated device"}, {"name": "a simulated drive"}
+    storage = dict(describe_storage(data_dir).facts())
+    if plan.limit_bytes_per_s is not None:
+        storage["limit_bytes_per_s"] = plan.limit_bytes_per_s
+    return read_machine(plan.device), storage
+
+
+def _open_record(setup: Setup, root: Path, data_dir: Path) -> tuple[RunRecord, Path]:
+    started = datetime.now(UTC)
+    machine, storage = _facts(setup, data_dir)
+    name = "simulated" if setup.plan.simulation else machine_slug(machine)
+    try:
+        run_id, folder = create_folder(root, model_name=setup.model.key, machine=name, started=started)
+    except OSError as error:
+        raise PlanError(f"{root}: cannot write results here: {error.strerror}") from None
+    run = RunRecord(
+        run_id=run_id,
+        started_utc=started.isoformat(timespec="seconds"),
+        plan=setup.plan,
+        model_name=setup.model.name,
+        kv_bytes_per_token=setup.layout.bytes_per_token,
+        chunk_tokens=setup.chunk_tokens,
+        series=setup.series,
+        machine=machine,
+        storage=storage,
+        notices=_first_notices(setup),
+    )
+    write_run(folder, run)
+    return run, folder
+
+
+def _first_notices(setup: Setup) -> tuple[Notice, ...]:
+    return tuple(
+        Notice(code=code, message=f"{load.name}: {message}")
+        for load in setup.loads
+        for code, message in load.geometry.notices.items()
+    )
+
+
+def _carry_out(
+    setup: Setup, site: Site, folder: Path, *, run: RunRecord, samples: list[Sample], hands: Hands
+) -> None:
+    """Preflight, files, rounds; the header says how it ended."""
+    state = "failed"
+    rounds: Rounds | None = None
+    writer = SampleWriter(folder)
+    try:
+        spent_s = max((sample.started_s for sample in samples), default=0.0)
+        start_s = site.start_s - spent_s
+        findings = _look_ahead(setup, site, start_s=start_s, checked=bool(run.checks), hands=hands)
+        run = _note_findings(run, findings)
+        write_run(folder, run)
+        rounds = _prepare_rounds(
+            setup, site, run, findings=findings, start_s=start_s, samples=samples, hands=hands
+        )
+        run_rounds(
+            rounds,
+            source=site.source,
+            policy=hands.policy,
+            writer=writer,
+            observer=hands.observer,
+            clock=site.clock,
+        )
+        state = "complete"
+    except KeyboardInterrupt:
+        state = "interrupted"
+    except MeasureError as error:
+        raise MeasureError(f"{error}; what was measured is in {folder}") from None
+    finally:
+        writer.close()
+        notices = run.notices + tuple(rounds.notices if rounds else ())
+        finished = datetime.now(UTC).isoformat(timespec="seconds")
+        write_run(
+            folder, run.model_copy(update={"state": state, "finished_utc": finished, "notices": notices})
+        )
+
+
+def _look_ahead(setup: Setup, site: Site, *, start_s: float, checked: bool, hands: Hands) -> Findings:
+    plan = setup.plan
+    shortest = setup.chunk_tokens
+    lengths = setup.lengths or walk_lengths(shortest, most_tokens(setup, site.scratch))
+    job = PreflightJob(
+        plan=plan,
+        lengths=lengths,
+        case_limit_s=WALK_SHARE * plan.budget_s,
+        deadline_s=start_s + PREFLIGHT_SHARE * plan.budget_s,
+        scratch_dir=site.scratch,
+        with_checks=not checked,
+    )
+
+    def prior_s(case: Case) -> float:
+        rate = plan.limit_bytes_per_s or LEAST_BYTES_PER_S
+        return setup.layout.bytes_at(case.prefix_tokens) / rate
+
+    costs = CostBook(prior_s)
+    return run_preflight(job, source=site.source, costs=costs, clock=site.clock, observer=hands.observer)
+
+
+def _note_findings(run: RunRecord, findings: Findings) -> RunRecord:
+    harness = {"startup_s": findings.startup_s, **run.harness}
+    notices = [
+        Notice(code="length_refused", message=f"{length} tokens: {reason}")
+        for length, reason in findings.refused.items()
+    ]
+    notices += [
+        Notice(code=f"{name}_failed", message=str(result.get("message", name)))
+        for name, result in findings.checks.items()
+        if result.get("passed") is False
+    ]
+    return run.model_copy(
+        update={
+            "checks": {**run.checks, **findings.checks},
+            "harness": harness,
+            "notices": (*run.notices, *notices),
+        }
+    )
+
+
+def _prepare_rounds(
+    setup: Setup,
+    site: Site,
+    run: RunRecord,
+    *,
+    findings: Findings,
+    start_s: float,
+    samples: list[Sample],
+    hands: Hands,
+) -> Rounds:
+    plan = setup.plan
+    rounds = Rounds(
+        run=run,
+        series=tuple((info.arm, name) for name, info in run.series.items() if info.arm != "gemm"),
+        allowed=(),
+        start_s=start_s,
+        deadline_s=start_s + plan.budget_s,
+        costs=findings.costs,
+        samples=samples,
+        next_round=1 + max((sample.round for sample in samples), default=-1),
+    )
+    left_s = rounds.deadline_s - site.clock.now_s()
+    grid = setup.lengths or walk_lengths(setup.chunk_tokens, most_tokens(setup, site.scratch))
+    grid = tuple(length for length in grid if length < min(findings.refused, default=length + 1))
+    costs_s = {length: rounds.cost_s(length) for length in grid}
+    require_budget(plan.budget_s, left_s, grid[0], cost_s=costs_s[grid[0]] + findings.startup_s)
+    if setup.lengths is not None:
+        rounds.allowed = grid
+    else:
+        longest = longest_within(
+            grid,
+            costs_s,
+            left_s=left_s,
+            startup_s=findings.startup_s,
+            num_rounds=plan.num_rounds or ROUNDS_PLANNED,
+        )
+        rounds.allowed = tuple(range(setup.chunk_tokens, longest + 1, setup.chunk_tokens))
+    if site.scratch is not None:
+        hands.observer.on_phase("writing KV chunks")
+        rounds.store_dirs = create_stores(setup, site.scratch, longest=rounds.allowed[-1])
+        rounds.rate_case = Case("gemm", GEMM, min(grid[0], GEMM_TOKENS))
+        rounds.warmup_tokens = _warmup_tokens(rounds)
+    return rounds
+
+
+def _warmup_tokens(rounds: Rounds) -> int:
+    """The longest power of two up to which a case is warmed up at its own length."""
+    tokens = SHORTEST_WARMUP_TOKENS
+    while rounds.cost_s(tokens * 2) <= WARMUP_S:
+        tokens *= 2
+        if tokens > rounds.allowed[-1]:
+            break
+    return tokens

@@ -1,0 +1,153 @@
+"""What one measuring process holds: the model (or some of its layers) on its device, and arms made from it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bench.arms.cache import sub_layout
+from bench.arms.case import Arm
+from bench.arms.depth import choose_layers
+from bench.arms.first_token import FirstTokenStep
+from bench.arms.gemm import GemmArm
+from bench.arms.load import LoadArm, LoadSettings
+from bench.arms.memory import available_bytes, keep_freed_memory
+from bench.arms.model import BuiltModel, build_model, describe_model
+from bench.arms.prefill import Prefill, prefill_over
+from bench.arms.proof import KernelEvidence
+from bench.arms.recompute import RecomputeArm
+from bench.measure.setup import GEMM, RECOMPUTE, Setup
+from kvio.blockdev import find_block_device
+from kvio.blocks import KVBlocks
+from kvio.layout import KVLayout
+from kvio.store import ChunkStore
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+def pick_device(asked: str) -> torch.device:
+    """The device to measure on: `auto` is the first GPU, else the CPU."""
+    if asked == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """A model on its device.
+
+    Args:
+        layout: KV of the layers that were built.
+        now_s: the host's monotonic clock.
+    """
+
+    setup: Setup
+    built: BuiltModel
+    layout: KVLayout
+    device: torch.device
+    now_s: Callable[[], float]
+
+    def prefill(self, capacity_tokens: int) -> Prefill:
+        """The model over blocks of its own for so many tokens."""
+        blocks = KVBlocks(self.layout, capacity_tokens, self.device)
+        return prefill_over(self.built, blocks, kv_dtype=self.kv_dtype)
+
+    @property
+    def kv_dtype(self) -> torch.dtype:
+        """Dtype of the KV that the model computes with."""
+        return DTYPES[self.setup.plan.kv_dtype or self.setup.plan.dtype]
+
+    def recompute_arm(self, prefill: Prefill, *, seed: int) -> RecomputeArm:
+        """The recompute arm over `prefill`'s blocks."""
+        geometry = self.setup.model.geometry
+        return RecomputeArm(
+            prefill,
+            now_s=self.now_s,
+            flops=lambda tokens, past: geometry.prefill_flops(tokens, past_tokens=past),
+            prefill_chunk=self.setup.plan.prefill_chunk,
+            seed=seed,
+        )
+
+    def gemm_arm(self, *, seed: int) -> GemmArm:
+        """The rate of the matrix products of the model's most frequent layer."""
+        geometry = self.setup.model.geometry
+        kind = max(set(geometry.layers), key=geometry.layers.count)
+        return GemmArm(
+            geometry.gemm_shapes(kind),
+            dtype=self.built.dtype,
+            device=self.device,
+            now_s=self.now_s,
+            seed=seed,
+        )
+
+    def load_arm(
+        self, store: ChunkStore, backend: str, *, first_chunk: int, first_token: FirstTokenStep | None
+    ) -> LoadArm:
+        """The load arm of one series; `first_token` None leaves the step out (price of the harness)."""
+        return LoadArm(
+            store,
+            LoadSettings(backend, first_chunk=first_chunk),
+            make_blocks=lambda tokens: KVBlocks(self.setup.layout, tokens, self.device),
+            device=self.device,
+            now_s=self.now_s,
+            evidence=KernelEvidence(find_block_device(store.directory)),
+            first_token=None if first_token is None else lambda _, tokens: first_token.time(tokens),
+        )
+
+
+def open_workbench(setup: Setup, *, longest: int, now_s: Callable[[], float], seed: int) -> Workbench:
+    """Build the model, whole or as few layers as the plan says, with room for a prefix of `longest` tokens.
+
+    Raises:
+        UnsupportedArchitectureError, MemoryShortError, WeightsError
+    """
+    plan = setup.plan
+    device = pick_device(plan.device)
+    if device.type == "cpu":
+        keep_freed_memory()
+    kinds, elements, fixed = describe_model(setup.model.config)
+    dtype = DTYPES[plan.dtype]
+    kv_bytes = setup.layout.bytes_at(longest)
+    layers = choose_layers(
+        kinds,
+        [count * dtype.itemsize + kv_bytes // len(kinds) for count in elements],
+        fixed_bytes=fixed * dtype.itemsize,
+        available_bytes=available_bytes(device),
+        choice=plan.layers,
+    )
+    built = build_model(
+        setup.model.config,
+        dtype=dtype,
+        device=device,
+        layers=None if len(layers) == len(kinds) else layers,
+        attention=plan.attention,
+        weights=plan.weights,
+        seed=seed,
+        reserve_bytes=kv_bytes,
+    )
+    layout = sub_layout(setup.layout, built.layers, num_layers=len(kinds))
+    return Workbench(setup, built, layout, device, now_s)
+
+
+def make_arms(
+    bench: Workbench,
+    *,
+    capacity_tokens: int,
+    store_dirs: Mapping[str, Path],
+    first_chunk: Mapping[str, int],
+    seed: int,
+) -> dict[str, Arm]:
+    """An arm for every series of the run."""
+    prefill = bench.prefill(capacity_tokens)
+    step = FirstTokenStep(prefill, now_s=bench.now_s, seed=seed)
+    arms: dict[str, Arm] = {
+        RECOMPUTE: bench.recompute_arm(prefill, seed=seed),
+        GEMM: bench.gemm_arm(seed=seed),
+    }
+    for load in bench.setup.loads:
+        store = ChunkStore.open(store_dirs[load.name])
+        arms[load.name] = bench.load_arm(
+            store, load.spec.backend, first_chunk=first_chunk.get(load.name, 0), first_token=step
+        )
+    return arms
