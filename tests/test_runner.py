@@ -1,0 +1,148 @@
+"""The rounds of a sweep, on a virtual clock and simulated arms."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.arms.case import Case
+from bench.measure.clock import VirtualClock
+from bench.measure.costs import CostBook
+from bench.measure.jobs import CaseRefused, Job, JobDone, JobFailed, Message
+from bench.measure.plan import Plan, SimulationSpec
+from bench.measure.policy import Progress
+from bench.measure.record import RunRecord, Sample, SampleWriter, read_samples
+from bench.measure.runner import MeasureError, Rounds, run_rounds
+from bench.measure.source import SimulatedSource, Source
+
+SPEC = SimulationSpec(recompute_s=(0.0, 0.01, 0.0), load_s=(1.0, 0.0), round_noise=0.0, sample_noise=0.0)
+
+
+class Silent:
+    """An observer that remembers which rounds began."""
+
+    def __init__(self) -> None:
+        self.rounds: list[tuple[int, ...]] = []
+
+    def on_phase(self, text: str) -> None: ...
+
+    def on_round(self, number: int, lengths: tuple[int, ...]) -> None:
+        self.rounds.append(lengths)
+
+    def on_sample(self, sample: Sample) -> None: ...
+
+
+def _rounds(clock: VirtualClock, *, budget_s: float, **settings: object) -> Rounds:
+    run = RunRecord(
+        run_id="r",
+        started_utc="2026-01-01T00:00:00Z",
+        plan=Plan.model_validate({"model": "m", "budget_s": budget_s, **settings}),
+        model_name="M",
+        kv_bytes_per_token=8,
+        chunk_tokens=100,
+    )
+    return Rounds(
+        run=run,
+        series=(("recompute", "recompute"), ("load", "load")),
+        allowed=(100, 200, 400),
+        start_s=clock.now_s(),
+        deadline_s=clock.now_s() + budget_s,
+        costs=CostBook(lambda case: 1.0),
+    )
+
+
+def _source(clock: VirtualClock) -> SimulatedSource:
+    return SimulatedSource(SPEC, clock=clock, num_bytes=lambda tokens: 8 * tokens)
+
+
+def _all_lengths(progress: Progress) -> tuple[int, ...]:
+    return progress.allowed
+
+
+def _run(rounds: Rounds, source: Source, tmp_path: Path, clock: VirtualClock) -> Silent:
+    observer = Silent()
+    writer = SampleWriter(tmp_path)
+    run_rounds(rounds, source=source, policy=_all_lengths, writer=writer, observer=observer, clock=clock)
+    writer.close()
+    return observer
+
+
+def test_the_budget_is_used_up_and_never_overrun(tmp_path: Path) -> None:
+    clock = VirtualClock(50.0)
+    rounds = _rounds(clock, budget_s=100.0, num_samples=1)
+    _run(rounds, _source(clock), tmp_path, clock)
+    assert 98.0 <= clock.now_s() - 50.0 <= 100.0  # the cheapest length costs 2 s
+
+
+def test_every_sample_is_in_the_file_in_the_order_measured(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=60.0, num_samples=2)
+    _run(rounds, _source(clock), tmp_path, clock)
+    written, _ = read_samples(tmp_path)
+    assert written == rounds.samples
+    times = [sample.started_s for sample in written]
+    assert times == sorted(times)
+    assert written[0].started_s == 0.0
+
+
+def test_both_arms_are_measured_equally_often_at_every_length_of_a_round(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=300.0)
+    _run(rounds, _source(clock), tmp_path, clock)
+    seen = Counter((s.round, s.case.prefix_tokens, s.case.arm) for s in rounds.samples)
+    assert all(seen[r, n, "load"] == count for (r, n, _), count in seen.items())
+
+
+def test_a_slow_length_gets_fewer_samples_than_a_cheap_one(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=200.0, num_samples=5)
+    _run(rounds, _source(clock), tmp_path, clock)
+    last = max(s.round for s in rounds.samples) - 1
+    seen = Counter(s.case.prefix_tokens for s in rounds.samples if s.round == last)
+    assert seen[100] > seen[400] >= 2  # one sample of each arm at least
+
+
+class Scripted:
+    """A source that says what it is told to."""
+
+    def __init__(self, *messages: Message) -> None:
+        self._messages = messages
+
+    def run(self, job: Job) -> Iterator[Message]:
+        yield from self._messages
+
+    def close(self) -> None: ...
+
+
+def test_a_failed_process_stops_the_sweep_and_says_in_which_round(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=60.0)
+    with pytest.raises(MeasureError, match="round 0: no more disk"):
+        _run(rounds, Scripted(JobFailed("no more disk")), tmp_path, clock)
+
+
+def test_lengths_that_do_not_fit_are_dropped_with_a_notice(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=60.0)
+    asked: list[tuple[int, ...]] = []
+
+    def twice(progress: Progress) -> tuple[int, ...]:
+        asked.append(progress.allowed)
+        return progress.allowed if len(asked) < 2 else ()
+
+    source = Scripted(CaseRefused(Case("recompute", "recompute", 400), "out of memory"), JobDone())
+    writer = SampleWriter(tmp_path)
+    run_rounds(rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock)
+    writer.close()
+    assert asked == [(100, 200, 400), (100, 200)]
+    assert [notice.code for notice in rounds.notices] == ["lengths_dropped"]
+    assert "400 tokens" in rounds.notices[0].message
+
+
+def test_nothing_is_measured_when_the_cheapest_length_does_not_fit(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=1.5)
+    observer = _run(rounds, _source(clock), tmp_path, clock)
+    assert observer.rounds == []
+    assert rounds.samples == []
