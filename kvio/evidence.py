@@ -1,5 +1,201 @@
 """Which path did the bytes take, and was the page cache cold?  Decided from counters, never from wishes."""
 
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from kvio.backends.protocol import KVIOError
+from kvio.blockdev import BlockDevice
+from kvio.extents import find_hole, find_unwritten
+
 CacheState = Literal["cold", "warm", "direct", "unverified"]
+
+PROVING_SHARE = 0.98  # of the payload; the rest allows for what metadata and read-ahead blur
+SECTOR_BYTES = 512  # unit of /sys/block/X/stat on every device; Documentation/block/stat.rst
+SECTORS_READ = 2  # its position in that file
+# backends whose reads the kernel's counters see; the others need counters of their own
+COUNTED_BACKENDS = frozenset({"posix", "uring", "nixl"})
+MEMORY_BACKENDS = frozenset({"null", "simulated", "hostmem"})
+
+NOTICES = {
+    "not_cold": "the bytes did not come from the device: the page cache had them",
+    "partly_warm": "a part of the bytes was in the page cache before the read",
+    "below_page_cache": "the kernel fetched the bytes, but the device did not read them: a cache lies between",
+    "counters_missing": "the kernel's counters do not see this storage, so no cache state can be proved",
+    "device_counter_missing": "no device counter to confirm the process counter with",
+    "residency_unknown": "neither cachestat nor mincore told what was in the page cache before the read",
+    "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served or kept the bytes",
+    "nothing_read": "there was no payload to read, so nothing to prove",
+}
+
+
+class EvidenceError(KVIOError):
+    """The evidence says that a number would be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCounters:
+    """Bytes read so far, or between two moments; None where nobody counts.
+
+    Args:
+        process_bytes: what the kernel fetched from storage on behalf of all threads of this process.
+        device_bytes: what the physical devices read, whoever asked for it.
+    """
+
+    process_bytes: int | None
+    device_bytes: int | None
+
+    def moved_since(self, before: "ReadCounters") -> "ReadCounters":
+        """Bytes read between `before` and this."""
+        return ReadCounters(
+            _difference(self.process_bytes, before.process_bytes),
+            _difference(self.device_bytes, before.device_bytes),
+        )
+
+
+def _difference(after: int | None, before: int | None) -> int | None:
+    if after is None or before is None or after < before:  # a counter that ran backwards was reset
+        return None
+    return after - before
+
+
+def read_counters(device: BlockDevice | None, root: Path = Path("/")) -> ReadCounters:
+    """The counters now: /proc/self/io, and /sys/block/X/stat summed over the physical devices."""
+    return ReadCounters(_read_process_bytes(root), _read_device_bytes(device, root))
+
+
+def _read_process_bytes(root: Path) -> int | None:
+    try:
+        text = (root / "proc/self/io").read_text()
+    except (FileNotFoundError, PermissionError):  # a kernel without task I/O accounting; a strict container
+        return None
+    fields = dict(line.split(": ") for line in text.splitlines())
+    return int(fields["read_bytes"]) if "read_bytes" in fields else None
+
+
+def _read_device_bytes(device: BlockDevice | None, root: Path) -> int | None:
+    if device is None or not all(disk.counts_reads for disk in device.physical):
+        return None
+    sectors = 0
+    for disk in device.physical:
+        try:
+            fields = (root / "sys/block" / disk.name / "stat").read_text().split()
+        except (FileNotFoundError, PermissionError):  # unplugged, or hidden from this container
+            return None
+        sectors += int(fields[SECTORS_READ])
+    return sectors * SECTOR_BYTES
+
+
+def prove_cache_state(
+    *,
+    asked_direct: bool,
+    payload_bytes: int,
+    resident_before: int | None,
+    moved: ReadCounters,
+    resident_after: int | None = None,
+) -> tuple[CacheState, tuple[str, ...]]:
+    """What the counters prove about one read, and codes (keys of `NOTICES`) of what speaks against it.
+
+    Args:
+        asked_direct: the files were opened with O_DIRECT.
+        payload_bytes: bytes that arrived.
+        resident_before: bytes of the files in the page cache before the read, None if unknown.
+        moved: what the counters moved by during the read.
+        resident_after: the same as `resident_before` after it, where it was looked at: a direct read
+            that fills the page cache was none.
+    """
+    if payload_bytes <= 0:
+        return "unverified", ("nothing_read",)
+    fetched = _covers(moved.process_bytes, payload_bytes)
+    delivered = _covers(moved.device_bytes, payload_bytes)
+    if asked_direct and fetched is not None:
+        grown = _grown(resident_before, resident_after)
+        honoured = fetched and grown <= (1 - PROVING_SHARE) * payload_bytes + mmap.PAGESIZE
+        if honoured:
+            return _direct_state(delivered)
+        state, codes = _buffered_state(fetched, delivered, resident_before)
+        return state, ("direct_not_honoured", *codes)
+    return _buffered_state(fetched, delivered, resident_before)
+
+
+def _covers(moved_bytes: int | None, payload_bytes: int) -> bool | None:
+    return None if moved_bytes is None else moved_bytes >= PROVING_SHARE * payload_bytes
+
+
+def _grown(before: int | None, after: int | None) -> int:
+    """Bytes by which the page cache grew; one page is allowed for, the tail of an odd file."""
+    return 0 if before is None or after is None else after - before
+
+
+def _direct_state(delivered: bool | None) -> tuple[CacheState, tuple[str, ...]]:
+    if delivered is None:
+        return "direct", ("device_counter_missing",)
+    return ("direct", ()) if delivered else ("unverified", ("below_page_cache",))
+
+
+def _buffered_state(
+    fetched: bool | None, delivered: bool | None, resident_before: int | None
+) -> tuple[CacheState, tuple[str, ...]]:
+    """Of a read through the page cache: did the process fetch, did the device deliver?"""
+    if delivered is False:
+        return "warm", ("below_page_cache",) if fetched else ("not_cold",)
+    if fetched is None:
+        return "unverified", ("counters_missing",)
+    if not fetched:
+        # an empty page cache and an idle counter: somebody fetched for us whom the counter does not see
+        return ("unverified", ("counters_missing",)) if resident_before == 0 else ("warm", ("not_cold",))
+    if resident_before is None:
+        return "unverified", ("residency_unknown",)
+    if resident_before > 0:
+        return "unverified", ("partly_warm",)
+    return ("cold", ()) if delivered else ("unverified", ("device_counter_missing",))
+
+
+def prove_data_path(*, backend: str, asked_direct: bool, state: CacheState) -> str:
+    """The way the bytes took: "posix-direct", "posix-buffered", or "…-unverified" where nothing proves it."""
+    if backend in MEMORY_BACKENDS:
+        return backend
+    if backend not in COUNTED_BACKENDS:
+        return f"{backend}-unverified"
+    if not asked_direct:
+        return f"{backend}-buffered"
+    return f"{backend}-{'buffered' if state in {'cold', 'warm'} else state}"
+
+
+def require_written(path: Path) -> None:
+    """Stop on a file with holes or unwritten extents: it reads at memory speed and shows a false rate.
+
+    Raises:
+        EvidenceError: empty, sparse, or allocated without having been written.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+        size_bytes = os.fstat(descriptor).st_size
+        hole, unwritten = find_hole(descriptor, size_bytes), find_unwritten(descriptor)
+    finally:
+        os.close(descriptor)
+    if size_bytes == 0:
+        raise EvidenceError(f"{path}: empty, nothing to read; write the chunks again")
+    if unwritten is not None:
+        raise EvidenceError(f"{path}: allocated but never written at byte {unwritten}; write the chunks again")
+    if hole is not None:
+        raise EvidenceError(f"{path}: sparse, a hole at byte {hole} of {size_bytes}; write the chunks again")
+
+
+def require_plausible(num_bytes: int, seconds: float, link_bytes_per_s: float | None) -> None:
+    """Stop on a read faster than the link to the drive allows: a cache served it.
+
+    Raises:
+        EvidenceError: no time passed, or more bytes per second than the link carries.
+    """
+    if seconds <= 0:
+        raise EvidenceError(f"{num_bytes} bytes in {seconds} s: no time passed; check the clock")
+    rate = num_bytes / seconds
+    if link_bytes_per_s is not None and rate > link_bytes_per_s:
+        raise EvidenceError(
+            f"{rate / 1e9:.2f} GB/s read over a link of {link_bytes_per_s / 1e9:.2f} GB/s: "
+            "a cache served it; evict the files or use more of them"
+        )
