@@ -22,7 +22,7 @@ MEMORY_BACKENDS = frozenset({"null", "simulated", "hostmem"})
 NOTICES = {
     "not_cold": "the bytes did not come from the device: the page cache had them",
     "partly_warm": "a part of the bytes was in the page cache before the read",
-    "below_page_cache": "the kernel fetched the bytes, but the device did not read them: a cache lies between",
+    "below_page_cache": "the kernel fetched bytes that the device did not read: a cache lies between",
     "counters_missing": "the kernel's counters do not see this storage, so no cache state can be proved",
     "device_counter_missing": "no device counter to confirm the process counter with",
     "residency_unknown": "neither cachestat nor mincore told what was in the page cache before the read",
@@ -108,49 +108,61 @@ def prove_cache_state(
     """
     if payload_bytes <= 0:
         return "unverified", ("nothing_read",)
-    fetched = _covers(moved.process_bytes, payload_bytes)
-    delivered = _covers(moved.device_bytes, payload_bytes)
-    if asked_direct and fetched is not None:
-        grown = _grown(resident_before, resident_after)
-        honoured = fetched and grown <= (1 - PROVING_SHARE) * payload_bytes + mmap.PAGESIZE
-        if honoured:
-            return _direct_state(delivered)
-        state, codes = _buffered_state(fetched, delivered, resident_before)
-        return state, ("direct_not_honoured", *codes)
-    return _buffered_state(fetched, delivered, resident_before)
+    fetched = _share(moved.process_bytes, payload_bytes)
+    delivered = _share(moved.device_bytes, payload_bytes)
+    if not asked_direct or fetched is None:
+        return _buffered_state(fetched, delivered, resident_before)
+    # one page is allowed for: the tail of an odd file goes through the page cache
+    kept = _grown(resident_before, resident_after) > (1 - PROVING_SHARE) * payload_bytes + mmap.PAGESIZE
+    if fetched >= PROVING_SHARE and not kept:
+        return _direct_state(delivered)
+    state, codes = _buffered_state(fetched, delivered, resident_before)
+    return state, ("direct_not_honoured", *codes)
 
 
-def _covers(moved_bytes: int | None, payload_bytes: int) -> bool | None:
-    return None if moved_bytes is None else moved_bytes >= PROVING_SHARE * payload_bytes
+def _share(moved_bytes: int | None, payload_bytes: int) -> float | None:
+    return None if moved_bytes is None else moved_bytes / payload_bytes
 
 
 def _grown(before: int | None, after: int | None) -> int:
-    """Bytes by which the page cache grew; one page is allowed for, the tail of an odd file."""
     return 0 if before is None or after is None else after - before
 
 
-def _direct_state(delivered: bool | None) -> tuple[CacheState, tuple[str, ...]]:
+def _direct_state(delivered: float | None) -> tuple[CacheState, tuple[str, ...]]:
     if delivered is None:
         return "direct", ("device_counter_missing",)
-    return ("direct", ()) if delivered else ("unverified", ("below_page_cache",))
+    return ("direct", ()) if delivered >= PROVING_SHARE else ("unverified", ("below_page_cache",))
 
 
 def _buffered_state(
-    fetched: bool | None, delivered: bool | None, resident_before: int | None
+    fetched: float | None, delivered: float | None, resident_before: int | None
 ) -> tuple[CacheState, tuple[str, ...]]:
-    """Of a read through the page cache: did the process fetch, did the device deliver?"""
-    if delivered is False:
-        return "warm", ("below_page_cache",) if fetched else ("not_cold",)
-    if fetched is None:
-        return "unverified", ("counters_missing",)
-    if not fetched:
+    """Of a read through the page cache; shares of the payload that process and device account for."""
+    if fetched is not None and fetched >= PROVING_SHARE:
+        return _fetched_state(delivered, resident_before)
+    if delivered is not None and delivered < PROVING_SHARE:
+        return "warm", (_warm_code(min(share for share in (fetched, delivered) if share is not None)),)
+    if fetched is None or resident_before == 0:
         # an empty page cache and an idle counter: somebody fetched for us whom the counter does not see
-        return ("unverified", ("counters_missing",)) if resident_before == 0 else ("warm", ("not_cold",))
+        return "unverified", ("counters_missing",)
+    return "warm", (_warm_code(fetched),)
+
+
+def _warm_code(share: float) -> str:
+    return "partly_warm" if share > 1 - PROVING_SHARE else "not_cold"
+
+
+def _fetched_state(
+    delivered: float | None, resident_before: int | None
+) -> tuple[CacheState, tuple[str, ...]]:
+    """Of a read all of whose bytes the process fetched."""
+    if delivered is not None and delivered < PROVING_SHARE:
+        return "warm", ("below_page_cache",)
     if resident_before is None:
         return "unverified", ("residency_unknown",)
     if resident_before > 0:
         return "unverified", ("partly_warm",)
-    return ("cold", ()) if delivered else ("unverified", ("device_counter_missing",))
+    return ("cold", ()) if delivered is not None else ("unverified", ("device_counter_missing",))
 
 
 def prove_data_path(*, backend: str, asked_direct: bool, state: CacheState) -> str:
@@ -180,7 +192,9 @@ def require_written(path: Path) -> None:
     if size_bytes == 0:
         raise EvidenceError(f"{path}: empty, nothing to read; write the chunks again")
     if unwritten is not None:
-        raise EvidenceError(f"{path}: allocated but never written at byte {unwritten}; write the chunks again")
+        raise EvidenceError(
+            f"{path}: allocated but never written at byte {unwritten}; write the chunks again"
+        )
     if hole is not None:
         raise EvidenceError(f"{path}: sparse, a hole at byte {hole} of {size_bytes}; write the chunks again")
 

@@ -2,16 +2,16 @@
 
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kvio import pagecache
 from kvio.pagecache import evict, resident_bytes, warm
+from tests.places import memory_folder, require_disk
 
 SIZE_BYTES = 3 * 1024 * 1024 + 100
-MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 
 
 def fill(path: Path, size_bytes: int = SIZE_BYTES) -> Path:
@@ -37,23 +37,7 @@ def count_with(name: str) -> Callable[[Path], int]:
 
 @pytest.fixture
 def on_disk(tmp_path: Path) -> Path:
-    line = max(
-        (line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()),
-        key=lambda words: len(words[4]) if tmp_path.is_relative_to(words[4]) else -1,
-    )
-    if line[line.index("-") + 1] in MEMORY_FILE_SYSTEMS:
-        pytest.skip("tmp_path is in memory, no disk to evict to")
-    return tmp_path
-
-
-@pytest.fixture
-def on_tmpfs() -> Iterator[Path]:
-    folder = Path("/dev/shm") / f"kvcross-test-{os.getpid()}"
-    folder.mkdir()
-    yield folder
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
+    return require_disk(tmp_path)
 
 
 def test_a_written_file_is_resident_and_gone_after_evict(on_disk: Path) -> None:
@@ -86,10 +70,11 @@ def test_a_read_of_the_head_leaves_the_file_partly_resident(on_disk: Path) -> No
     assert mmap.PAGESIZE <= resident < 16 * 1024 * 1024
 
 
-def test_tmpfs_stays_resident_whatever_is_asked(on_tmpfs: Path) -> None:
-    path = fill(on_tmpfs / "chunk")
-    evict(path)
-    assert resident_bytes(path) == SIZE_BYTES
+def test_tmpfs_stays_resident_whatever_is_asked() -> None:
+    with memory_folder() as folder:
+        path = fill(folder / "chunk")
+        evict(path)
+        assert resident_bytes(path) == SIZE_BYTES
 
 
 def test_mapped_pages_survive_evict(on_disk: Path) -> None:
