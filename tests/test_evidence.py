@@ -2,6 +2,9 @@
 
 import mmap
 import os
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +25,8 @@ from kvio.evidence import (
 from kvio.pagecache import evict, resident_bytes, warm
 from tests.places import memory_folder, require_disk
 
-SIZE_BYTES = 8 * 1024 * 1024
+MIB = 1 << 20
+SIZE_BYTES = 8 * MIB
 Proof = tuple[CacheState, tuple[str, ...]]
 
 
@@ -179,11 +183,38 @@ def test_a_file_of_more_extents_than_one_call_gives_is_walked_to_its_end(
     assert unwritten == [number * piece for number in (1, 3, 5, 7)]
 
 
+@pytest.fixture
+def on_loop(tmp_path: Path) -> Iterator[Path]:
+    """A file system in a file, mounted."""
+    image, point = require_disk(tmp_path) / "image", tmp_path / "mounted"
+    with image.open("wb") as stream:
+        stream.truncate(64 * MIB)
+    point.mkdir()
+    made = (
+        subprocess.run(["mkfs.ext4", "-q", image], capture_output=True) if shutil.which("mkfs.ext4") else None
+    )
+    if (
+        made is None
+        or made.returncode
+        or subprocess.run(["mount", "-o", "loop", image, point], capture_output=True).returncode
+    ):
+        pytest.skip("no loop mounts here")
+    yield point
+    subprocess.run(["umount", point], check=True)
+
+
+@pytest.mark.root
+def test_a_loop_device_whose_backing_file_is_cached_is_never_cold(on_loop: Path, tmp_path: Path) -> None:
+    path = fill(on_loop / "chunk")
+    evict(path)
+    warm(tmp_path / "image")
+    assert resident_bytes(path) == 0
+    assert read_and_prove(path) == ("warm", ("below_page_cache",))
+    assert read_and_prove(path, direct=True) == ("unverified", ("below_page_cache",))
+
+
 def test_a_written_file_passes(on_disk: Path) -> None:
     require_written(fill(on_disk / "chunk"))
-
-
-MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
