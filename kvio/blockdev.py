@@ -3,7 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from kvio.mounts import Mount, find_mount
@@ -66,6 +66,11 @@ class BlockDevice:
         """Bytes per second that the links of all devices together could carry; None when one is unknown."""
         rates = [device.link.bytes_per_s for device in self.physical if device.link is not None]
         return sum(rates) if rates and len(rates) == len(self.physical) else None
+
+    @property
+    def behind_loop(self) -> bool:
+        """True when a loop device lies in between, which hides where bytes come from."""
+        return any(device.behind_loop for device in self.physical)
 
     @property
     def numa_node(self) -> int | None:
@@ -241,7 +246,8 @@ def _walk_down(folder: Path, root: Path, depth: int) -> Iterator[PhysicalDevice]
     backing = read_value(disk / "loop/backing_file")
     if backing is not None:
         below = _find_named(backing, root, depth - 1)
-        yield from below.physical if below is not None else ()
+        for device in below.physical if below is not None else (describe_physical(disk),):
+            yield replace(device, behind_loop=True)
         return
     slaves = sorted((disk / "slaves").iterdir()) if (disk / "slaves").is_dir() else []
     for slave in slaves:

@@ -2,11 +2,12 @@
 
 import mmap
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kvio.backends.protocol import KVIOError
+from kvio.backends.protocol import KVIOError, Read
 from kvio.blockdev import BlockDevice
 from kvio.extents import find_hole, find_unwritten
 
@@ -27,6 +28,7 @@ NOTICES = {
     "device_counter_missing": "no device counter to confirm the process counter with",
     "residency_unknown": "neither cachestat nor mincore told what was in the page cache before the read",
     "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served or kept the bytes",
+    "repeated": "the same bytes were read more than once, so that a cache served all but the first",
     "nothing_read": "there was no payload to read, so nothing to prove",
 }
 
@@ -62,7 +64,12 @@ def _difference(after: int | None, before: int | None) -> int | None:
 
 
 def read_counters(device: BlockDevice | None, root: Path = Path("/")) -> ReadCounters:
-    """The counters now: /proc/self/io, and /sys/block/X/stat summed over the physical devices."""
+    """The counters now: /proc/self/io, and /sys/block/X/stat summed over the physical devices.
+
+    Neither on a loop device: the process counter sees the loop, and the loop's file may be cached.
+    """
+    if device is not None and device.behind_loop:
+        return ReadCounters(None, None)
     return ReadCounters(_read_process_bytes(root), _read_device_bytes(device, root))
 
 
@@ -95,6 +102,7 @@ def prove_cache_state(
     resident_before: int | None,
     moved: ReadCounters,
     resident_after: int | None = None,
+    fresh_bytes: int | None = None,
 ) -> tuple[CacheState, tuple[str, ...]]:
     """What the counters prove about one read, and codes (keys of `NOTICES`) of what speaks against it.
 
@@ -105,9 +113,43 @@ def prove_cache_state(
         moved: what the counters moved by during the read.
         resident_after: the same as `resident_before` after it, where it was looked at: a direct read
             that fills the page cache was none.
+        fresh_bytes: `count_fresh_bytes` of the reads, where it was counted: read-ahead moves the counters
+            by bytes nobody asked for, which would cover for a part that was read twice.
     """
     if payload_bytes <= 0:
         return "unverified", ("nothing_read",)
+    repeated = fresh_bytes is not None and fresh_bytes < PROVING_SHARE * payload_bytes
+    state, codes = _prove_unrepeated(
+        asked_direct,
+        payload_bytes,
+        resident_before=resident_before,
+        moved=moved,
+        resident_after=resident_after,
+    )
+    if not repeated:
+        return state, codes
+    return "warm" if state == "cold" else state, ("repeated", *codes)
+
+
+def count_fresh_bytes(reads: Sequence[Read]) -> int:
+    """Bytes that the reads ask for, each byte of each file counted once however often it is read."""
+    fresh, end_by_path = 0, dict[Path, int]()
+    for read in sorted(reads, key=lambda read: read.file_offset):
+        start = max(read.file_offset, end_by_path.get(read.path, 0))
+        end = read.file_offset + read.num_bytes
+        fresh += max(0, end - start)
+        end_by_path[read.path] = max(end, end_by_path.get(read.path, 0))
+    return fresh
+
+
+def _prove_unrepeated(
+    asked_direct: bool,
+    payload_bytes: int,
+    *,
+    resident_before: int | None,
+    moved: ReadCounters,
+    resident_after: int | None,
+) -> tuple[CacheState, tuple[str, ...]]:
     fetched = _share(moved.process_bytes, payload_bytes)
     delivered = _share(moved.device_bytes, payload_bytes)
     if not asked_direct or fetched is None:

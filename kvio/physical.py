@@ -20,6 +20,8 @@ class PhysicalDevice:
         link: narrowest PCI Express hop between the drive and the CPU.
         numa_node: the memory node it hangs on.
         counts_reads: False when the kernel was told to keep no counters for it.
+        behind_loop: a loop device lies on it.  The loop's backing file is cached a second time, and
+            neighbours move the counters of the disk, so that no counter tells where bytes came from.
     """
 
     name: str
@@ -31,6 +33,7 @@ class PhysicalDevice:
     link: Link | None = None
     numa_node: int | None = None
     counts_reads: bool = True
+    behind_loop: bool = False
 
 
 def describe_physical(disk: Path) -> PhysicalDevice:
@@ -52,7 +55,14 @@ def describe_physical(disk: Path) -> PhysicalDevice:
 
 
 def _transport(disk: Path) -> str | None:
-    names = {"nvme": "nvme", "zram": "memory", "ram": "memory", "nbd": "network", "rbd": "network"}
+    names = {
+        "nvme": "nvme",
+        "zram": "memory",
+        "ram": "memory",
+        "nbd": "network",
+        "rbd": "network",
+        "loop": "loop",
+    }
     if any(part.startswith("virtio") for part in disk.parts):
         return "virtio"
     found = next((names[start] for start in names if disk.name.startswith(start)), None)

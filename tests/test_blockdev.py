@@ -140,14 +140,22 @@ def test_a_loop_device_leads_to_the_disk_of_its_backing_file(tree: Tree) -> None
     device = find_block_device(Path("/mnt/image/x"), tree.root)
     assert device is not None
     assert (device.name, device.disks, device.physical[0].name) == ("loop3", ("7:3",), "nvme0n1")
+    assert device.behind_loop
+    assert (
+        describe_storage(Path("/mnt/image"), tree.root).name
+        == "ext4 on loop3 over nvme0n1 (Sample Drive 2TB)"
+    )
 
 
-def test_a_loop_device_whose_backing_file_is_out_of_sight_is_unknown(tree: Tree) -> None:
+def test_a_loop_device_whose_backing_file_is_out_of_sight_ends_at_the_loop(tree: Tree) -> None:
     tree.nvme()
     tree.mount("/", "ext4", "259:2")
     tree.device("virtual/block/loop3", "7:3", loop__backing_file="/elsewhere/disk.img (deleted)")
     tree.mount("/mnt/image", "ext4", "7:3")
-    assert find_block_device(Path("/mnt/image/x"), tree.root) is None
+    device = find_block_device(Path("/mnt/image/x"), tree.root)
+    assert device is not None
+    assert [(disk.name, disk.behind_loop) for disk in device.physical] == [("loop3", True)]
+    assert describe_storage(Path("/mnt/image/x"), tree.root).name == "ext4 on loop3 (loop)"
 
 
 def test_an_overlay_leads_to_the_device_of_its_upper_directory(tree: Tree) -> None:

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from kvio import extents
+from kvio.backends.protocol import Read
 from kvio.blockdev import BlockDevice, PhysicalDevice, find_block_device
 from kvio.evidence import (
     NOTICES,
     CacheState,
     EvidenceError,
     ReadCounters,
+    count_fresh_bytes,
     prove_cache_state,
     prove_data_path,
     read_counters,
@@ -87,6 +89,49 @@ def test_one_file_repeated_in_a_sample_is_partly_warm(on_disk: Path) -> None:
     path = fill(on_disk / "chunk")
     evict(path)
     assert read_and_prove(path, times=4) == ("warm", ("partly_warm",))
+
+
+def test_a_part_repeated_is_not_cold_though_read_ahead_moves_the_counters(on_disk: Path) -> None:
+    path = fill(on_disk / "chunk")
+    evict(path)
+    reads = [Read(path, 0, MIB, 0)] * 4
+    device = find_block_device(path)
+    before = read_counters(device)
+    with path.open("rb", buffering=0) as stream:
+        for _ in reads:
+            assert len(os.pread(stream.fileno(), MIB, 0)) == MIB
+    state, codes = prove_cache_state(
+        asked_direct=False,
+        payload_bytes=4 * MIB,
+        resident_before=0,
+        moved=read_counters(device).moved_since(before),
+        fresh_bytes=count_fresh_bytes(reads),
+    )
+    assert state == "warm"
+    assert codes[0] == "repeated"
+
+
+def test_each_byte_is_fresh_once() -> None:
+    one, other = Path("one"), Path("other")
+    reads = [
+        Read(one, 0, 10, 0),
+        Read(one, 5, 10, 0),
+        Read(other, 5, 10, 0),
+        Read(one, 20, 5, 0),
+        Read(one, 0, 2, 0),
+    ]
+    assert count_fresh_bytes(reads) == 15 + 10 + 5
+    assert count_fresh_bytes([]) == 0
+
+
+def test_repeated_direct_reads_stay_direct_and_say_so() -> None:
+    assert prove_cache_state(
+        asked_direct=True,
+        payload_bytes=100,
+        resident_before=0,
+        moved=ReadCounters(100, 100),
+        fresh_bytes=25,
+    ) == ("direct", ("repeated",))
 
 
 def test_a_file_whose_half_is_resident_is_partly_warm(on_disk: Path) -> None:
@@ -204,13 +249,13 @@ def on_loop(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_a_loop_device_whose_backing_file_is_cached_is_never_cold(on_loop: Path, tmp_path: Path) -> None:
+def test_on_a_loop_device_nothing_is_proved(on_loop: Path, tmp_path: Path) -> None:
     path = fill(on_loop / "chunk")
     evict(path)
     warm(tmp_path / "image")
-    assert resident_bytes(path) == 0
-    assert read_and_prove(path) == ("warm", ("below_page_cache",))
-    assert read_and_prove(path, direct=True) == ("unverified", ("below_page_cache",))
+    assert resident_bytes(path) == 0  # here, though not in the image below
+    assert read_and_prove(path) == ("unverified", ("counters_missing",))
+    assert read_and_prove(path, direct=True) == ("unverified", ("counters_missing",))
 
 
 def test_a_written_file_passes(on_disk: Path) -> None:
