@@ -1,5 +1,257 @@
 """Which path did the bytes take, and was the page cache cold?  Decided from counters, never from wishes."""
 
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from kvio.backends.protocol import KVIOError, Read
+from kvio.blockdev import BlockDevice
+from kvio.extents import find_hole, find_unwritten
+
 CacheState = Literal["cold", "warm", "direct", "unverified"]
+
+PROVING_SHARE = 0.98  # of the payload; the rest allows for what metadata and read-ahead blur
+SECTOR_BYTES = 512  # unit of /sys/block/X/stat on every device; Documentation/block/stat.rst
+SECTORS_READ = 2  # its position in that file
+# backends whose reads the kernel's counters see; the others need counters of their own
+COUNTED_BACKENDS = frozenset({"posix", "uring", "nixl"})
+MEMORY_BACKENDS = frozenset({"null", "simulated", "hostmem"})
+
+NOTICES = {
+    "not_cold": "the bytes did not come from the device: the page cache had them",
+    "partly_warm": "a part of the bytes was in the page cache before the read",
+    "below_page_cache": "the kernel fetched bytes that the device did not read: a cache lies between",
+    "counters_missing": "the kernel's counters do not see this storage, so no cache state can be proved",
+    "device_counter_missing": "no device counter to confirm the process counter with",
+    "residency_unknown": "neither cachestat nor mincore told what was in the page cache before the read",
+    "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served or kept the bytes",
+    "repeated": "the same bytes were read more than once, so that a cache served all but the first",
+    "nothing_read": "there was no payload to read, so nothing to prove",
+}
+
+
+class EvidenceError(KVIOError):
+    """The evidence says that a number would be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCounters:
+    """Bytes read so far, or between two moments; None where nobody counts.
+
+    Args:
+        process_bytes: what the kernel fetched from storage on behalf of all threads of this process.
+        device_bytes: what the physical devices read, whoever asked for it.
+    """
+
+    process_bytes: int | None
+    device_bytes: int | None
+
+    def moved_since(self, before: "ReadCounters") -> "ReadCounters":
+        """Bytes read between `before` and this."""
+        return ReadCounters(
+            _difference(self.process_bytes, before.process_bytes),
+            _difference(self.device_bytes, before.device_bytes),
+        )
+
+
+def _difference(after: int | None, before: int | None) -> int | None:
+    if after is None or before is None or after < before:  # a counter that ran backwards was reset
+        return None
+    return after - before
+
+
+def read_counters(device: BlockDevice | None, root: Path = Path("/")) -> ReadCounters:
+    """The counters now: /proc/self/io, and /sys/block/X/stat summed over the physical devices.
+
+    Neither on a loop device: the process counter sees the loop, and the loop's file may be cached.
+    """
+    if device is not None and device.behind_loop:
+        return ReadCounters(None, None)
+    return ReadCounters(_read_process_bytes(root), _read_device_bytes(device, root))
+
+
+def _read_process_bytes(root: Path) -> int | None:
+    try:
+        text = (root / "proc/self/io").read_text()
+    except (FileNotFoundError, PermissionError):  # a kernel without task I/O accounting; a strict container
+        return None
+    fields = dict(line.split(": ") for line in text.splitlines())
+    return int(fields["read_bytes"]) if "read_bytes" in fields else None
+
+
+def _read_device_bytes(device: BlockDevice | None, root: Path) -> int | None:
+    if device is None or not all(disk.counts_reads for disk in device.physical):
+        return None
+    sectors = 0
+    for disk in device.physical:
+        try:
+            fields = (root / "sys/block" / disk.name / "stat").read_text().split()
+        except (FileNotFoundError, PermissionError):  # unplugged, or hidden from this container
+            return None
+        sectors += int(fields[SECTORS_READ])
+    return sectors * SECTOR_BYTES
+
+
+def prove_cache_state(
+    *,
+    asked_direct: bool,
+    payload_bytes: int,
+    resident_before: int | None,
+    moved: ReadCounters,
+    resident_after: int | None = None,
+    fresh_bytes: int | None = None,
+) -> tuple[CacheState, tuple[str, ...]]:
+    """What the counters prove about one read, and codes (keys of `NOTICES`) of what speaks against it.
+
+    Args:
+        asked_direct: the files were opened with O_DIRECT.
+        payload_bytes: bytes that arrived.
+        resident_before: bytes of the files in the page cache before the read, None if unknown.
+        moved: what the counters moved by during the read.
+        resident_after: the same as `resident_before` after it, where it was looked at: a direct read
+            that fills the page cache was none.
+        fresh_bytes: `count_fresh_bytes` of the reads, where it was counted: read-ahead moves the counters
+            by bytes nobody asked for, which would cover for a part that was read twice.
+    """
+    if payload_bytes <= 0:
+        return "unverified", ("nothing_read",)
+    repeated = fresh_bytes is not None and fresh_bytes < PROVING_SHARE * payload_bytes
+    state, codes = _prove_unrepeated(
+        asked_direct,
+        payload_bytes,
+        resident_before=resident_before,
+        moved=moved,
+        resident_after=resident_after,
+    )
+    if not repeated:
+        return state, codes
+    return "warm" if state == "cold" else state, ("repeated", *codes)
+
+
+def count_fresh_bytes(reads: Sequence[Read]) -> int:
+    """Bytes that the reads ask for, each byte of each file counted once however often it is read."""
+    fresh, end_by_path = 0, dict[Path, int]()
+    for read in sorted(reads, key=lambda read: read.file_offset):
+        start = max(read.file_offset, end_by_path.get(read.path, 0))
+        end = read.file_offset + read.num_bytes
+        fresh += max(0, end - start)
+        end_by_path[read.path] = max(end, end_by_path.get(read.path, 0))
+    return fresh
+
+
+def _prove_unrepeated(
+    asked_direct: bool,
+    payload_bytes: int,
+    *,
+    resident_before: int | None,
+    moved: ReadCounters,
+    resident_after: int | None,
+) -> tuple[CacheState, tuple[str, ...]]:
+    fetched = _share(moved.process_bytes, payload_bytes)
+    delivered = _share(moved.device_bytes, payload_bytes)
+    if not asked_direct or fetched is None:
+        return _buffered_state(fetched, delivered, resident_before)
+    # one page is allowed for: the tail of an odd file goes through the page cache
+    kept = _grown(resident_before, resident_after) > (1 - PROVING_SHARE) * payload_bytes + mmap.PAGESIZE
+    if fetched >= PROVING_SHARE and not kept:
+        return _direct_state(delivered)
+    state, codes = _buffered_state(fetched, delivered, resident_before)
+    return state, ("direct_not_honoured", *codes)
+
+
+def _share(moved_bytes: int | None, payload_bytes: int) -> float | None:
+    return None if moved_bytes is None else moved_bytes / payload_bytes
+
+
+def _grown(before: int | None, after: int | None) -> int:
+    return 0 if before is None or after is None else after - before
+
+
+def _direct_state(delivered: float | None) -> tuple[CacheState, tuple[str, ...]]:
+    if delivered is None:
+        return "direct", ("device_counter_missing",)
+    return ("direct", ()) if delivered >= PROVING_SHARE else ("unverified", ("below_page_cache",))
+
+
+def _buffered_state(
+    fetched: float | None, delivered: float | None, resident_before: int | None
+) -> tuple[CacheState, tuple[str, ...]]:
+    """Of a read through the page cache; shares of the payload that process and device account for."""
+    if fetched is not None and fetched >= PROVING_SHARE:
+        return _fetched_state(delivered, resident_before)
+    if delivered is not None and delivered < PROVING_SHARE:
+        return "warm", (_warm_code(min(share for share in (fetched, delivered) if share is not None)),)
+    if fetched is None or resident_before == 0:
+        # an empty page cache and an idle counter: somebody fetched for us whom the counter does not see
+        return "unverified", ("counters_missing",)
+    return "warm", (_warm_code(fetched),)
+
+
+def _warm_code(share: float) -> str:
+    return "partly_warm" if share > 1 - PROVING_SHARE else "not_cold"
+
+
+def _fetched_state(
+    delivered: float | None, resident_before: int | None
+) -> tuple[CacheState, tuple[str, ...]]:
+    """Of a read all of whose bytes the process fetched."""
+    if delivered is not None and delivered < PROVING_SHARE:
+        return "warm", ("below_page_cache",)
+    if resident_before is None:
+        return "unverified", ("residency_unknown",)
+    if resident_before > 0:
+        return "unverified", ("partly_warm",)
+    return ("cold", ()) if delivered is not None else ("unverified", ("device_counter_missing",))
+
+
+def prove_data_path(*, backend: str, asked_direct: bool, state: CacheState) -> str:
+    """The way the bytes took: "posix-direct", "posix-buffered", or "…-unverified" where nothing proves it."""
+    if backend in MEMORY_BACKENDS:
+        return backend
+    if backend not in COUNTED_BACKENDS:
+        return f"{backend}-unverified"
+    if not asked_direct:
+        return f"{backend}-buffered"
+    return f"{backend}-{'buffered' if state in {'cold', 'warm'} else state}"
+
+
+def require_written(path: Path) -> None:
+    """Stop on a file with holes or unwritten extents: it reads at memory speed and shows a false rate.
+
+    Raises:
+        EvidenceError: empty, sparse, or allocated without having been written.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+        size_bytes = os.fstat(descriptor).st_size
+        hole, unwritten = find_hole(descriptor, size_bytes), find_unwritten(descriptor)
+    finally:
+        os.close(descriptor)
+    if size_bytes == 0:
+        raise EvidenceError(f"{path}: empty, nothing to read; write the chunks again")
+    if unwritten is not None:
+        raise EvidenceError(
+            f"{path}: allocated but never written at byte {unwritten}; write the chunks again"
+        )
+    if hole is not None:
+        raise EvidenceError(f"{path}: sparse, a hole at byte {hole} of {size_bytes}; write the chunks again")
+
+
+def require_plausible(num_bytes: int, seconds: float, link_bytes_per_s: float | None) -> None:
+    """Stop on a read faster than the link to the drive allows: a cache served it.
+
+    Raises:
+        EvidenceError: no time passed, or more bytes per second than the link carries.
+    """
+    if seconds <= 0:
+        raise EvidenceError(f"{num_bytes} bytes in {seconds} s: no time passed; check the clock")
+    rate = num_bytes / seconds
+    if link_bytes_per_s is not None and rate > link_bytes_per_s:
+        raise EvidenceError(
+            f"{rate / 1e9:.2f} GB/s read over a link of {link_bytes_per_s / 1e9:.2f} GB/s: "
+            "a cache served it; evict the files or use more of them"
+        )

@@ -1,0 +1,62 @@
+"""What this machine can measure, and why not the rest."""
+
+import importlib.util
+import resource
+from pathlib import Path
+
+from bench.measure.finding import Finding
+from bench.measure.machine import describe_machine
+from bench.measure.machine_findings import examine_machine
+from bench.measure.storage_findings import examine_storage
+from bench.measure.units import format_bytes
+
+# module to look for (never imported: some spin or crash without a GPU), what for, what installs it
+EXTRAS = (
+    ("flash_attn", "flash-attention kernels", "pip install flash-attn --no-build-isolation"),
+    ("kvikio", "GPUDirect Storage", "pip install 'kvcross[gds]'"),
+    ("liburing", "io_uring", "pip install 'kvcross[uring]'"),
+    ("nixl", "NIXL", "pip install 'kvcross[nixl]'"),
+    ("mooncake", "Mooncake", "pip install 'kvcross[mooncake]'"),
+    ("boto3", "S3", "pip install 'kvcross[s3]'"),
+    ("obstore", "S3", "pip install 'kvcross[s3]'"),
+    ("vllm", "vLLM", "pip install 'kvcross[vllm]'"),
+)
+MIN_OPEN_FILES = 4096  # cuFile holds two descriptors for each open file
+MIN_LOCKED_BYTES = 64 * 2**20  # pinned and io_uring-registered buffers count against it
+
+
+def examine(data_dir: Path) -> list[Finding]:
+    """Everything worth knowing before a sweep whose chunks will lie in `data_dir`."""
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    locked_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return [
+        *examine_machine(describe_machine()),
+        *examine_storage(data_dir),
+        examine_open_files(open_files),
+        examine_locked_memory(locked_bytes),
+        *(find_extra(module, purpose, command) for module, purpose, command in EXTRAS),
+    ]
+
+
+def examine_open_files(allowed: int) -> Finding:
+    """RLIMIT_NOFILE: files that may be open at once; -1 is unlimited."""
+    if allowed != resource.RLIM_INFINITY and allowed < MIN_OPEN_FILES:
+        return Finding("open files", "warning", f"{allowed} at once", f"ulimit -n {MIN_OPEN_FILES}")
+    shown = "unlimited" if allowed == resource.RLIM_INFINITY else f"{allowed} at once"
+    return Finding("open files", "ok", shown)
+
+
+def examine_locked_memory(allowed_bytes: int) -> Finding:
+    """RLIMIT_MEMLOCK: bytes that may be pinned; -1 is unlimited."""
+    if allowed_bytes == resource.RLIM_INFINITY:
+        return Finding("locked memory", "ok", "unlimited")
+    if allowed_bytes < MIN_LOCKED_BYTES:
+        return Finding("locked memory", "warning", format_bytes(allowed_bytes), "ulimit -l unlimited")
+    return Finding("locked memory", "ok", format_bytes(allowed_bytes))
+
+
+def find_extra(module: str, purpose: str, command: str) -> Finding:
+    """Whether an optional package could be imported, without importing it."""
+    if importlib.util.find_spec(module) is None:
+        return Finding(module, "skipped", f"{purpose}: {module} is not installed", command)
+    return Finding(module, "ok", f"{purpose}: installed, not tried")

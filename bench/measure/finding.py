@@ -1,0 +1,23 @@
+"""One thing that the doctor looked at."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["ok", "skipped", "warning", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found, and what to do about it.
+
+    Args:
+        topic: what was looked at, in a word or two.
+        status: "skipped" cannot be measured here; "warning" makes numbers suspect; "missing" stops a sweep.
+        what: what was seen, one line.
+        remedy: a command or a setting, empty when there is nothing to do.
+    """
+
+    topic: str
+    status: Status
+    what: str
+    remedy: str = ""

@@ -1,0 +1,31 @@
+"""Where tests put files: on a disk that can be evicted to, or in memory."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kvio.blockdev import describe_storage
+
+
+def require_disk(folder: Path) -> Path:
+    """`folder`, if it lies on a disk whose counters can be read; else the test is skipped."""
+    storage = describe_storage(folder)
+    if storage.device is None:
+        pytest.skip(f"{folder} is on {storage.name}: no disk to evict to")
+    return folder
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A folder on tmpfs."""
+    folder = Path("/dev/shm") / f"kvcross-test-{os.getpid()}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()

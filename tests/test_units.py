@@ -1,0 +1,108 @@
+"""Text units: GB is 1e9, GiB is 2^30, and what is neither is refused in one line."""
+
+import pytest
+
+from bench.measure.units import (
+    format_bytes,
+    format_rate,
+    format_seconds,
+    format_tokens,
+    parse_bytes,
+    parse_duration,
+    parse_rate,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("4096", 4096),
+        ("1B", 1),
+        ("1.5GB", 1_500_000_000),
+        ("1.5 GiB", 1_610_612_736),
+        ("200MiB", 209_715_200),
+        ("64KiB", 65536),
+        ("64kB", 64000),
+        ("0.1GB", 100_000_000),
+        ("2TB", 2_000_000_000_000),
+    ],
+)
+def test_sizes_are_read(text: str, expected: int) -> None:
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "GB", "10Gb", "10gb", "-1GB", "1e9", "1,5GB", "1GB/s", "0", "0.1B", "nan"]
+)
+def test_what_is_no_size_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match="write") as refusal:
+        parse_bytes(text)
+    assert "\n" not in str(refusal.value)
+    assert repr(text) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("100MB/s", 1e8), ("1.5GB/s", 1.5e9), ("200MiB/s", 200 * 2**20), (" 2 GB / s ", 2e9), ("7B/s", 7.0)],
+)
+def test_rates_are_read(text: str, expected: float) -> None:
+    assert parse_rate(text) == expected
+
+
+@pytest.mark.parametrize("text", ["100MB", "100", "100/s", "100Mb/s", "100MB/h", "/s", "fast", "0MB/s"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a rate: write it like 100MB/s"):
+        parse_rate(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("180s", 180.0), ("2m", 120.0), ("120", 120.0), ("1.5h", 5400.0), ("500ms", 0.5)],
+)
+def test_durations_are_read(text: str, expected: float) -> None:
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "s", "2 days", "-3s", "0", "1m30s", "inf"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration: write it like 180s, 2m or 120"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "expected"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.00 kB"),
+        (4096, "4.10 kB"),
+        (999_999, "1.00 MB"),
+        (1.5e9, "1.50 GB"),
+        (123.4e9, "123 GB"),
+        (2e15, "2000 TB"),
+    ],
+)
+def test_sizes_are_written_in_decimal_units(num_bytes: float, expected: str) -> None:
+    assert format_bytes(num_bytes) == expected
+    assert format_rate(num_bytes) == expected + "/s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.0, "0 ns"),
+        (5e-9, "5 ns"),
+        (1.5e-6, "1.50 µs"),
+        (0.85, "850 ms"),
+        (0.99996, "1.00 s"),
+        (12.34, "12.3 s"),
+        (119.0, "119 s"),
+        (125.0, "2 min 5 s"),
+    ],
+)
+def test_seconds_are_written_with_a_fitting_unit(seconds: float, expected: str) -> None:
+    assert format_seconds(seconds) == expected
+
+
+def test_tokens_are_written_whole() -> None:
+    assert [format_tokens(value) for value in (512, 16384, 1234.6)] == ["512", "16,384", "1,235"]
