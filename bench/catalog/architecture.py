@@ -36,7 +36,8 @@ class Architecture:
         width: field with the size of the dense feed-forward.
         norms, norm_bias: norms around the blocks of one layer, and whether they have biases.
         positions: learned position embeddings beyond max_position_embeddings (OPT has 2); None for none.
-        repeats_hidden_size: fields that must equal hidden_size, because projections are not understood.
+        repeats: fields that must equal another one when given, because their difference is not understood.
+        may_omit_kv_heads: num_key_value_heads left out means one per head; else it is required.
         fixed: fields that must have this value when given, because others are not understood.
         defaults: what the class assumes for fields that public files leave out.
     """
@@ -60,7 +61,8 @@ class Architecture:
     norms: int = 2
     norm_bias: bool = False
     positions: int | None = None
-    repeats_hidden_size: tuple[str, ...] = ()
+    repeats: Mapping[str, str] = field(default_factory=dict)
+    may_omit_kv_heads: bool = False
     fixed: Mapping[str, object] = field(default_factory=dict)
     defaults: Mapping[str, object] = field(default_factory=dict)
 
@@ -72,7 +74,7 @@ def read_geometry(fields: Fields, architecture: Architecture) -> Geometry:
         CatalogError: a field is missing, wrong, or not understood though it may matter.
     """
     _require_fixed(fields, architecture)
-    num_layers = fields.count("num_hidden_layers")
+    num_layers = _count_layers(fields)
     if num_layers > MAX_LAYERS:
         raise fields.error("num_hidden_layers", f"{num_layers} is more than {MAX_LAYERS}")
     pattern = architecture.pattern(fields, num_layers)
@@ -136,24 +138,33 @@ def read_mamba2(fields: Fields) -> Mamba2:
     )
 
 
+def _count_layers(fields: Fields) -> int:
+    blocks = fields.raw("layers_block_type")
+    if isinstance(blocks, list) and fields.raw("num_hidden_layers") is None:
+        return len(blocks)
+    return fields.count("num_hidden_layers")
+
+
 def _require_fixed(fields: Fields, architecture: Architecture) -> None:
     for name, wanted in architecture.fixed.items():
         value = fields.raw(name)
         if value is not None and value != wanted:
             raise fields.error(name, f"{value!r:.60} is not understood here, only {wanted!r}")
-    hidden = fields.count("hidden_size")
-    for name in architecture.repeats_hidden_size:
-        if fields.optional_count(name) not in (None, hidden):
-            raise fields.error(name, f"{fields.raw(name)} is not hidden_size {hidden}: not understood")
+    for name, other in architecture.repeats.items():
+        if fields.optional_count(name) not in (None, fields.count(other)):
+            raise fields.error(name, f"{fields.raw(name)} is not {other} {fields.raw(other)}: not understood")
 
 
 def _switch(fields: Fields, setting: Switch) -> bool:
     return fields.flag(setting) if isinstance(setting, str) else setting
 
 
-def _read_heads(fields: Fields) -> tuple[int, int]:
+def _read_heads(fields: Fields, *, may_omit_kv_heads: bool) -> tuple[int, int]:
     heads = fields.count("num_attention_heads")
-    kv_heads = fields.optional_count("num_key_value_heads") or heads
+    kv_heads = fields.optional_count("num_key_value_heads")
+    if kv_heads is None and not may_omit_kv_heads:
+        raise fields.error("num_key_value_heads", "missing")
+    kv_heads = kv_heads or heads
     if heads % kv_heads:
         raise fields.error("num_key_value_heads", f"{kv_heads} does not divide {heads} attention heads")
     return heads, kv_heads
@@ -171,7 +182,7 @@ def _read_head_dim(fields: Fields, architecture: Architecture, heads: int) -> in
 
 
 def _read_grouped(fields: Fields, architecture: Architecture) -> GroupedAttention:
-    heads, kv_heads = _read_heads(fields)
+    heads, kv_heads = _read_heads(fields, may_omit_kv_heads=architecture.may_omit_kv_heads)
     head_dim = _read_head_dim(fields, architecture, heads)
     normed = {"none": 0, "head": 2, "all": heads + kv_heads}[architecture.qk_norm]
     norms = normed * head_dim if _switch(fields, architecture.qk_norm_switch) else 0
@@ -188,11 +199,12 @@ def _read_grouped(fields: Fields, architecture: Architecture) -> GroupedAttentio
 
 
 def _read_latent(fields: Fields, architecture: Architecture) -> LatentAttention:
-    heads, _ = _read_heads(fields)
+    heads, _ = _read_heads(fields, may_omit_kv_heads=True)
     fields.optional_count("head_dim")  # files and classes disagree on what it is for MLA; nothing uses it
     fields.optional_count("qk_head_dim")
     index = None
     if architecture.indexer:
+        _require_own_indexers(fields)
         index = Indexer(
             fields.count("index_n_heads"), fields.count("index_head_dim"), fields.count("index_topk")
         )
@@ -207,6 +219,13 @@ def _read_latent(fields: Fields, architecture: Architecture) -> LatentAttention:
         bias=fields.flag("attention_bias"),
         indexer=index,
     )
+
+
+def _require_own_indexers(fields: Fields) -> None:
+    """Every layer must have an indexer of its own: sharing would keep fewer keys."""
+    types = fields.names("indexer_types", _count_layers(fields)) or []
+    if set(types) - {"full"}:
+        raise fields.error("indexer_types", "layers that share an indexer are not understood")
 
 
 def _read_dense(

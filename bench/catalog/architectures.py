@@ -28,7 +28,13 @@ from bench.catalog.patterns import (
     upper_layers,
 )
 
-_LLAMA = Architecture("llama", qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
+_LLAMA = Architecture(
+    "llama",
+    may_omit_kv_heads=True,
+    qkv_bias="attention_bias",
+    output_bias="attention_bias",
+    mlp_bias="mlp_bias",
+)
 _QWEN_WINDOW = {"sliding_window": 4096, "max_window_layers": 28}
 _QWEN2 = Architecture("qwen2", pattern=upper_layers, qkv_bias=True, defaults=_QWEN_WINDOW)
 _QWEN3 = Architecture(
@@ -54,7 +60,7 @@ _QWEN3_NEXT = replace(
     linear=read_gated_delta,
     output_gate=True,
     fixed={"attn_output_gate": True},
-    defaults=_DELTA | {"head_dim": 256, "full_attention_interval": 4},
+    defaults=_DELTA | {"head_dim": 256, "full_attention_interval": 4, "shared_expert_intermediate_size": 512},
 )
 _GEMMA = Architecture(
     "gemma",
@@ -70,17 +76,21 @@ _GEMMA3 = {
     "sliding_window": 4096,
     "sliding_window_pattern": 6,
 }
+_GPT_OSS = {"attention_bias": True, "head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2}
 _DEEPSEEK = Architecture(
     "deepseek_v3",
     mixture=balanced_after_dense_experts,
     latent=True,
-    defaults={"q_lora_rank": 1536, "first_k_dense_replace": 3},
+    defaults={"q_lora_rank": 1536, "first_k_dense_replace": 3, "n_shared_experts": 1},
 )
 _DEEPSEEK_SPARSE = replace(_DEEPSEEK, builds="deepseek_v32", indexer=True)
 _GLM = Architecture("glm", qkv_bias="attention_bias", defaults={"attention_bias": True, "head_dim": 128})
-_OLMO2 = Architecture("olmo2", qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="all")
+_OLMO2 = Architecture(
+    "olmo2", may_omit_kv_heads=True, qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="all"
+)
 _COHERE = Architecture(
     "cohere",
+    may_omit_kv_heads=True,
     qkv_bias="attention_bias",
     output_bias="attention_bias",
     qk_norm="all",
@@ -97,19 +107,21 @@ ARCHITECTURES: dict[str, Architecture] = {
     "smollm3": replace(
         _LLAMA,
         builds="smollm3",
+        may_omit_kv_heads=False,
         fixed={"use_sliding_window": False},
-        defaults={"num_key_value_heads": 4, "tie_word_embeddings": True},
+        defaults={"tie_word_embeddings": True},
     ),
     "seed_oss": replace(
         _LLAMA,
         builds="seed_oss",
+        may_omit_kv_heads=False,
         output_bias="attention_out_bias",
         defaults={"attention_bias": True, "head_dim": 128},
     ),
     "mistral": _MISTRAL,
     "ministral3": replace(_MISTRAL, builds="ministral3", defaults={"head_dim": 128}),
     "mixtral": Architecture("mixtral", pattern=sliding_layers, mixture=uniform_experts),
-    "phi3": Architecture("phi3", pattern=sliding_layers, derived_head_dim=True),
+    "phi3": Architecture("phi3", may_omit_kv_heads=True, pattern=sliding_layers, derived_head_dim=True),
     "qwen2": _QWEN2,
     "qwen2_moe": replace(
         _QWEN2,
@@ -117,7 +129,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         pattern=lower_odd_layers,
         mixture=sparse_step_experts,
         qkv_bias="qkv_bias",
-        defaults=_QWEN_WINDOW | {"qkv_bias": True},
+        defaults=_QWEN_WINDOW | {"qkv_bias": True, "shared_expert_intermediate_size": 5632},
     ),
     "qwen3": _QWEN3,
     "qwen3_moe": replace(
@@ -153,12 +165,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         qkv_bias="attention_bias",
         output_bias="attention_bias",
         sinks=True,
-        defaults={
-            "attention_bias": True,
-            "head_dim": 64,
-            "sliding_window": 128,
-            "sliding_window_pattern": 2,
-        },
+        defaults=_GPT_OSS,
     ),
     "deepseek_v2": replace(
         _DEEPSEEK,
@@ -169,7 +176,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     "deepseek_v3": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
     "deepseek_v32": _DEEPSEEK_SPARSE,
-    "glm_moe_dsa": replace(_DEEPSEEK_SPARSE, builds="glm_moe_dsa", fixed={"index_topk_freq": 1}),
+    "glm_moe_dsa": replace(
+        _DEEPSEEK_SPARSE,
+        builds="glm_moe_dsa",
+        fixed={"index_topk_freq": 1},
+        defaults={**_DEEPSEEK.defaults, "q_lora_rank": 2048},
+    ),
     "llama4_text": Architecture(
         "llama4_text",
         pattern=chunked_layers,
@@ -225,6 +237,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "gpt_neox": Architecture(
         "gpt_neox",
+        may_omit_kv_heads=True,
         qkv_bias="attention_bias",
         output_bias="attention_bias",
         mlp_bias=True,
@@ -243,7 +256,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         norm_bias=True,
         derived_head_dim=True,
         positions=2,
-        repeats_hidden_size=("word_embed_proj_dim",),
+        repeats={"word_embed_proj_dim": "hidden_size"},
+        may_omit_kv_heads=True,
         fixed={
             "do_layer_norm_before": True,
             "_remove_final_layer_norm": False,
@@ -272,6 +286,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         mlp_bias="mlp_bias",
         gated=False,
         norms=1,
+        repeats={"attention_head_dim": "head_dim"},
         defaults={"head_dim": 128, "use_conv_bias": True},
     ),
 }

@@ -5,7 +5,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -55,7 +55,7 @@ class Model:
 
     key: str
     name: str
-    config: Mapping[str, object]
+    config: dict[str, object] = field(hash=False)
     geometry: Geometry
     source: str
 
@@ -90,7 +90,7 @@ def resolve_model(spec: str) -> Model:
         file = fetch_config(spec)
         config = _load_json(file, spec)
         source = f"https://huggingface.co/{spec}"
-        return describe_config(config, spec, key=spec.split("/")[1].lower(), name=spec, source=source)
+        return describe_config(config, spec, key=_key(spec.split("/")[1]), name=spec, source=source)
     _refuse_unknown(spec, [*catalogue, *(model.name for model in catalogue.values())])
 
 
@@ -99,9 +99,7 @@ def read_config(path: Path) -> Model:
     file = path / "config.json" if path.is_dir() else path
     config = _load_json(file, str(file))
     stem = file.resolve().parent.name if file.name == "config.json" else file.stem
-    name = config.get("_name_or_path")
-    known = name if isinstance(name, str) and name else str(path)
-    return describe_config(config, str(file), key=stem.lower(), name=known, source=str(file))
+    return describe_config(config, str(file), key=_key(stem), name=str(path), source=str(file))
 
 
 def describe_config(config: Mapping[str, object], place: str, *, key: str, name: str, source: str) -> Model:
@@ -118,7 +116,7 @@ def describe_config(config: Mapping[str, object], place: str, *, key: str, name:
     if wrapper is not None:
         Fields(wrapper, place).require_understood()
     geometry = read_geometry(fields, architecture)
-    built = {field: value for field, value in values.items() if field not in NOT_BUILT}
+    built = {entry: value for entry, value in values.items() if entry not in NOT_BUILT}
     dtype = values.get("dtype", values.get("torch_dtype", config.get("torch_dtype")))
     if isinstance(dtype, str):
         built["dtype"] = dtype
@@ -154,14 +152,19 @@ def _model_type(config: Mapping[str, object], place: str) -> str:
 def _read_entry(key: str, entry: dict[str, object]) -> Model:
     place = f"models.toml: {key}"
     dimensions = {
-        field: None if value == ABSENT else value
-        for field, value in entry.items()
-        if field not in {"name", "source"}
+        name: None if value == ABSENT else value
+        for name, value in entry.items()
+        if name not in {"name", "source"}
     }
-    for field in ("name", "source"):
-        if not isinstance(entry.get(field), str):
-            raise CatalogError(f"{place}: field {field}: missing")
+    for needed in ("name", "source"):
+        if not isinstance(entry.get(needed), str):
+            raise CatalogError(f"{place}: field {needed}: missing")
     return describe_config(dimensions, place, key=key, name=str(entry["name"]), source=str(entry["source"]))
+
+
+def _key(name: str) -> str:
+    """A short name that is fit for a folder."""
+    return re.sub(r"[^\w.-]+", "-", name.lower()).strip("-.") or "model"
 
 
 def _exists(path: Path) -> bool:

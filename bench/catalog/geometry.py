@@ -155,12 +155,13 @@ class Geometry:
             return gemm + self._linear().token_flops * num_tokens
         return gemm + self._pair_flops(kind, num_tokens, past_tokens)
 
-    def prefill_flops(self, num_tokens: int, *, past_tokens: int = 0) -> int:
+    def prefill_flops(self, num_tokens: int, past_tokens: int = 0) -> int:
         """Operations to prefill `num_tokens` tokens and to get the logits of the last.
 
         sum over layers of (2 x active parameters x tokens + pair cost x pairs) + 2 x hidden_size x
         vocab_size, where pairs is the exact causal sum over positions, windows and chunks respected, and
-        linear layers cost their recurrent form per token.  Left out: softmax, activations, rotary embedding, routing.
+        linear layers cost their recurrent form per token.  Left out: softmax, activations, rotary
+        embedding, routing.
         """
         layers = Counter(self.layers)
         total = sum(

@@ -68,6 +68,7 @@ def switched_layers(fields: Fields, num_layers: int) -> Pattern:
 def every_nth_full(fields: Fields, num_layers: int) -> Pattern:
     """sliding_window_pattern - 1 windowed layers, then one full (Gemma, gpt-oss, OLMo 3, Command R7B)."""
     period = fields.count("sliding_window_pattern")
+    fields.optional_count("_sliding_window_pattern")  # saved beside layer_types, which say the same
     default = ["full" if (i + 1) % period == 0 else "sliding" for i in range(num_layers)]
     return _explicit_or(fields, default, fields.optional_count("sliding_window"))
 

@@ -1,0 +1,137 @@
+import csv
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.catalog.config import read_catalogue, resolve_model
+from bench.catalog.describe import describe_model
+from bench.catalog.fields import CatalogError
+
+# Computed by others from the dimensions that the sources named in models.toml give.  For 17 of the models the makers
+# publish a total of parameters, rounded; it agrees within 2.6 %.
+with (Path(__file__).parent / "expected_models.csv").open() as _file:
+    EXPECTED = {row["key"]: row for row in csv.DictReader(_file)}
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_catalogue_holds_the_31_reference_models() -> None:
+    assert list(read_catalogue()) == list(EXPECTED)
+    assert len(EXPECTED) == 31
+
+
+@pytest.mark.parametrize("key", EXPECTED)
+def test_counts_of_a_catalogue_model_equal_the_reference(key: str) -> None:
+    expected = EXPECTED[key]
+    found = describe_model(resolve_model(key), "bfloat16")
+    layers = found["layers"]
+    assert isinstance(layers, dict)
+    seen = {
+        "attention_kind": found["attention_kind"],
+        "full": layers["full"],
+        "windowed": layers["sliding_or_chunked"],
+        "linear": layers["linear"],
+        "window_tokens": "" if found["window_tokens"] is None else found["window_tokens"],
+        "pair_flops_full": found["attention_flops_per_token_pair_full"],
+        "pair_flops_window": found["attention_flops_per_token_pair_window"],
+    }
+    for column in expected.keys() - seen.keys() - {"key"}:
+        seen[column] = found[column]
+    assert {column: str(value) for column, value in seen.items()} == {
+        column: value for column, value in expected.items() if column != "key"
+    }
+
+
+def test_every_entry_names_a_public_source_and_no_two_share_a_name() -> None:
+    models = list(read_catalogue().values())
+    assert all(model.source.startswith(("https://huggingface.co/", "PyPI ", "github ")) for model in models)
+    assert len({model.name for model in models}) == len(models)
+
+
+def test_a_model_is_found_by_key_and_by_hub_name_in_any_case() -> None:
+    model = resolve_model("qwen3-8b")
+    assert resolve_model("Qwen/Qwen3-8B") is model
+    assert resolve_model("qwen/qwen3-8b") is model
+    assert resolve_model("QWEN3-8B") is model
+    assert model.config["model_type"] == "qwen3"
+
+
+def test_an_unknown_model_is_refused_with_near_matches() -> None:
+    with pytest.raises(CatalogError, match=r"'qwen3-9b' is no catalogue key.*near it: qwen3-8b"):
+        resolve_model("qwen3-9b")
+
+
+def test_a_path_that_is_not_there_is_refused() -> None:
+    with pytest.raises(CatalogError, match=r"no file or folder"):
+        resolve_model("/nowhere/config.json")
+
+
+def test_description_of_gemma_3_stops_growing_by_window_layers() -> None:
+    found = describe_model(resolve_model("gemma-3-12b"), "bfloat16")
+    assert found["kv_bytes_at"] == {
+        "1024": 393_216 * 1024,
+        "8192": 335_544_320 + 65_536 * 8192,
+        "131072": 335_544_320 + 65_536 * 131_072,
+        "1000000": 335_544_320 + 65_536 * 1_000_000,
+    }
+
+
+def test_description_counts_linear_states_at_every_length() -> None:
+    found = describe_model(resolve_model("qwen3-next-80b-a3b"), "bfloat16")
+    assert found["kv_bytes_at"] == {str(n): 24_576 * n + 77_266_944 for n in (1024, 8192, 131_072, 1_000_000)}
+
+
+def _resolve_in_child(name: str, cache: Path, **environment: str) -> tuple[str, float]:
+    script = (
+        "import sys\n"
+        "from bench.catalog.config import resolve_model\n"
+        "from bench.catalog.fields import CatalogError\n"
+        "try: print(resolve_model(sys.argv[1]).geometry.params_total)\n"
+        "except CatalogError as error: print(error)\n"
+    )
+    start_s = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script, name],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HF_HOME": str(cache), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.strip(), time.monotonic() - start_s
+
+
+def test_a_hub_name_without_network_is_refused_in_one_line_and_quickly(tmp_path: Path) -> None:
+    # port 9 of the loopback address: nothing listens there
+    said, seconds = _resolve_in_child("org/unheard-of", tmp_path, HF_ENDPOINT="http://127.0.0.1:9")
+    assert said.startswith("model 'org/unheard-of' is not in the catalogue, and http://127.0.0.1:9 does not")
+    assert "\n" not in said
+    assert seconds < 15
+
+
+def test_offline_mode_of_the_hub_is_honoured(tmp_path: Path) -> None:
+    said, _ = _resolve_in_child("org/unheard-of", tmp_path, HF_HUB_OFFLINE="1")
+    assert said == (
+        "model 'org/unheard-of' is in neither catalogue nor hub cache, and HF_HUB_OFFLINE is set;"
+        " pass a local config.json, or a key of the catalogue"
+    )
+
+
+def test_a_config_in_the_hub_cache_is_read_without_network(tmp_path: Path) -> None:
+    repository = tmp_path / "hub" / "models--org--mine"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(
+        '{"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,'
+        ' "intermediate_size": 16, "vocab_size": 32}'
+    )
+    said, _ = _resolve_in_child("org/mine", tmp_path, HF_HUB_OFFLINE="1")
+    # embedding and head 2 x 32 x 8, attention 4 x 8 x 8, feed-forward 3 x 8 x 16, three norms of 8
+    assert said == str(512 + 256 + 384 + 24)
