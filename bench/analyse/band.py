@@ -17,7 +17,9 @@ WINDOW = math.log(2) / 4  # lengths of one round within a factor 2^(1/4) are smo
 class Band(Protocol):
     """An advantage of load (above 0 load wins) with its interval, over prefix length."""
 
-    lengths: Floats  # lengths measured, ascending
+    @property
+    def lengths(self) -> Floats:
+        """Lengths measured, ascending."""
 
     def at(self, lengths: Floats) -> tuple[Floats, Floats, Floats]:
         """Centre, low and high at these lengths; NaN where unknown."""
@@ -44,18 +46,20 @@ class RoundCurve:
         y = _smooth(np.log(self.lengths), self.values)
         object.__setattr__(self, "_x", x)
         object.__setattr__(self, "_y", y)
-        curve = PchipInterpolator(x, y, extrapolate=False) if len(x) > 2 else None
+        curve = _interpolate(x, y) if len(x) > 2 else None
         object.__setattr__(self, "_curve", curve)
 
     def at(self, lengths: Floats) -> Floats:
         """Values at these lengths, NaN outside what the round measured."""
+        outside = (lengths < self.lengths[0] * (1 - 1e-9)) | (lengths > self.lengths[-1] * (1 + 1e-9))
         x = np.log(lengths) if self.axis == "log" else lengths
-        # exp(log n) is not n: let the ends of the range belong to it
-        x = np.where(np.isclose(x, self._x[0], rtol=0, atol=1e-9 * self._x[0]), self._x[0], x)
-        x = np.where(np.isclose(x, self._x[-1], rtol=0, atol=1e-9 * self._x[-1]), self._x[-1], x)
-        if self._curve is not None:
-            return np.asarray(self._curve(x), dtype=float)
-        return np.asarray(np.interp(x, self._x, self._y, left=np.nan, right=np.nan), dtype=float)
+        x = np.minimum(np.maximum(x, self._x[0]), self._x[-1])
+        found = np.interp(x, self._x, self._y) if self._curve is None else self._curve(x)
+        return np.where(outside, np.nan, found)
+
+
+def _interpolate(x: Floats, y: Floats) -> PchipInterpolator:
+    return PchipInterpolator(x, y)  # type: ignore[no-untyped-call]
 
 
 def _smooth(x: Floats, y: Floats) -> Floats:

@@ -6,6 +6,7 @@ interval the set of lengths where 0 is inside the band.  Nothing outside the mea
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from bench.analyse.answer import Crossing, Estimate, Verdict
 from bench.analyse.band import Band
 from bench.analyse.stats import Floats
 
-STEPS = 192  # grid between two decided lengths; values between steps are interpolated
+STEPS = 128  # grid between two decided lengths; values between steps are interpolated
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,9 @@ def read_band(band: Band) -> Reading:
     """The verdict over the measured lengths of `band`, with every crossing in order."""
     lengths = band.lengths
     if len(lengths) < 2:
-        return Reading("inconclusive", reason=f"{len(lengths)} length measured by both arms; needs at least 2")
+        return Reading(
+            "inconclusive", reason=f"{len(lengths)} length measured by both arms; needs at least 2"
+        )
     centre, low, high = band.at(lengths)
     signs = np.where(low > 0, 1, np.where(high < 0, -1, 0))  # NaN bounds compare False: undecided
     decided = np.flatnonzero(signs)
@@ -46,9 +49,7 @@ def read_band(band: Band) -> Reading:
         few = bool(np.all(np.isnan(low)))
         reason = "one round only: no interval" if few else "rounds disagree at every length"
         return Reading("inconclusive", (), reason, *tell)
-    changes = [
-        (int(a), int(b)) for a, b in zip(decided[:-1], decided[1:], strict=True) if signs[a] != signs[b]
-    ]
+    changes = [(int(a), int(b)) for a, b in pairwise(decided) if signs[a] != signs[b]]
     if not changes:
         return Reading(*_always(lengths, signs), *tell)
     crossings = tuple(find_crossing(band, float(lengths[a]), float(lengths[b])) for a, b in changes)
@@ -64,9 +65,8 @@ def _always(lengths: Floats, signs: np.typing.NDArray[np.int_]) -> tuple[Verdict
         verdict: Verdict = "load_always_wins" if winner == "load" else "recompute_always_wins"
         return verdict, (), f"{winner} wins at all {len(lengths)} lengths"
     places = ", ".join(str(n) for n in open_lengths[:4]) + (" …" if len(open_lengths) > 4 else "")
-    reason = (
-        f"{winner} wins at {len(lengths) - len(open_lengths)} of {len(lengths)} lengths; rounds disagree at {places}"
-    )
+    num_decided = len(lengths) - len(open_lengths)
+    reason = f"{winner} wins at {num_decided} of {len(lengths)} lengths; rounds disagree at {places}"
     if open_lengths[-1] == int(lengths[-1]):
         reason += "; a crossing may lie beyond the longest length: measure longer prefixes"
     elif open_lengths[0] == int(lengths[0]):
@@ -110,7 +110,7 @@ def find_crossing(band: Band, below: float, above: float) -> Crossing:
 
 def _roots(grid: Floats, values: Floats) -> list[float]:
     """Places where `values` passes 0, by linear interpolation in log length."""
-    return [_interpolate(grid, values, i) for i in np.flatnonzero((values[:-1] > 0) != (values[1:] > 0))]
+    return [_interpolate(grid, values, int(i)) for i in np.flatnonzero((values[:-1] > 0) != (values[1:] > 0))]
 
 
 def _first_root(grid: Floats, upper: Floats, default: float) -> float:

@@ -1,17 +1,18 @@
 """Which lengths to measure in the next round, and when to stop: pure, so that it is tested without a clock.
 
-    round 0, 1    the coarse grid: powers of two from the shortest to the longest length that the budget allows
+    round 0, 1    the coarse grid: powers of two, from the shortest length to the longest that is affordable
     round 2 …     each crossing of the median so far is bracketed by two lengths, as near as the noise allows:
                   far enough that both signs get decided, near enough that interpolation adds no error
     no crossing   the lengths whose sign is still undecided, and longer ones while there are any
 
-The bracket starts about a power of sqrt(2) wide and closes to chunk steps.  It is kept while the crossing stays inside,
-so that rounds stay paired and no new files have to be written.
+A bracket is about a power of sqrt(2) wide under the usual noise and closes to chunk steps as noise allows.
+It is kept while the crossing stays inside, so that rounds stay paired and no new files have to be written.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -148,24 +149,25 @@ def _wanted(state: RefineState, band: RoundBand) -> set[int]:
 
 
 def _around(state: RefineState, band: RoundBand, root: float) -> set[int]:
-    """The bracket of `root`, coarse lengths inside a wide one, and one coarse length beside it.
+    """The bracket of `root`, coarse lengths inside a wide one, and two coarse lengths below it.
 
     With two lengths alone a round is a chord, which lies above a convex curve and puts C* too low; the third
-    gives it the bend.  It is taken below the bracket, where measuring is cheap.
+    gives it the bend.  It is taken below the bracket, where measuring is cheap; the fourth gives slopes
+    around P*.
     """
     low, high = _bracket(state, band, root)
     grid = coarse_grid(state)
     inside = {n for n in grid if low * SPACING < n < high / SPACING}
     below = [n for n in grid if n * SPACING <= low]
     above = [n for n in grid if n >= high * SPACING]
-    return {low, high} | inside | set(below[-1:] or above[:1])
+    return {low, high} | inside | set(below[-2:] or above[:1])
 
 
 def _bracket(state: RefineState, band: RoundBand, root: float) -> tuple[int, int]:
     """Two allowed lengths around `root`; those of the last round when they still fit."""
     reach = max(REACH * find_noise(band) / _slope(band, root), math.log1p(state.step_tokens / root))
     last = band.rounds[-1].lengths
-    for low, high in zip(last[:-1], last[1:], strict=True):
+    for low, high in pairwise(last):
         fits_low = _fits(math.log(root / low), reach, low <= state.shortest)
         if low < root < high and fits_low and _fits(math.log(high / root), reach, high >= state.longest):
             return int(low), int(high)
@@ -183,7 +185,7 @@ def _fits(distance: float, reach: float, limit: bool) -> bool:
 def find_noise(band: RoundBand) -> float:
     """Spread of one round's log(recompute / load) around the truth, from pairs of rounds at equal lengths."""
     differences = []
-    for older, newer in zip(band.rounds[:-1], band.rounds[1:], strict=True):
+    for older, newer in pairwise(band.rounds):
         _, a, b = np.intersect1d(older.lengths, newer.lengths, return_indices=True)
         differences.extend(np.abs(older.values[a] - newer.values[b]).tolist())
     if not differences:

@@ -96,7 +96,9 @@ def draw_medians(
 ) -> tuple[Floats, float]:
     """Within-round median of each case of one arm, and the seconds that all its samples took."""
     factor = rng.normal(0.0, noise.case, len(exact_s)) + rng.normal(0.0, noise.common)
-    factor += np.where(rng.random(len(exact_s)) < noise.slow_cases, np.log(rng.uniform(2, 3, len(exact_s))), 0)
+    factor += np.where(
+        rng.random(len(exact_s)) < noise.slow_cases, np.log(rng.uniform(2, 3, len(exact_s))), 0
+    )
     if rng.random() < noise.slow_rounds:
         factor += math.log(rng.uniform(2, 3))
     samples = factor[:, None] + rng.normal(0.0, noise.sample, (len(exact_s), num_samples))
@@ -129,9 +131,7 @@ def sweep_grid(
     return Swept(tuple(curve for curve, _ in rounds), total, (tuple(lengths),) * setting.num_rounds)
 
 
-def sweep_adaptively(
-    truth: Truth, noise: Noise, *, setting: Setting, rng: np.random.Generator
-) -> Swept:
+def sweep_adaptively(truth: Truth, noise: Noise, *, setting: Setting, rng: np.random.Generator) -> Swept:
     """The refinement loop as a runner drives it, on a virtual clock."""
     curves: list[RoundCurve] = []
     taken: list[tuple[int, ...]] = []

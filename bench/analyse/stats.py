@@ -18,7 +18,7 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import bdtr, stdtrit
 
 from bench.analyse.answer import Estimate
 
@@ -45,13 +45,13 @@ def order_weights(num_rounds: int) -> tuple[int, float]:
 
 
 def _coverage(num_rounds: int, depth: int) -> float:
-    return 1.0 - 2.0 * float(stats.binom.cdf(depth - 1, num_rounds, 0.5))
+    return 1.0 - 2.0 * float(bdtr(depth - 1, num_rounds, 0.5))
 
 
 @cache
 def student_factor(num_rounds: int) -> float:
     """Half-width of the t interval in standard deviations of the rounds."""
-    return float(stats.t.ppf(0.5 + CONFIDENCE / 2, num_rounds - 1)) / math.sqrt(num_rounds)
+    return float(stdtrit(num_rounds - 1, 0.5 + CONFIDENCE / 2)) / math.sqrt(num_rounds)
 
 
 def summarise_columns(rounds: Floats) -> tuple[Floats, Floats, Floats]:
