@@ -1,0 +1,150 @@
+"""Where a band crosses zero, and the verdict: one crossing, none, several, or not decidable.
+
+At each measured length the sign is decided when the 95 % interval of the advantage excludes 0.  Between two
+decided lengths of opposite sign lies one crossing; its value is where the median over rounds is 0, its
+interval the set of lengths where 0 is inside the band.  Nothing outside the measured range is ever said.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from bench.analyse.answer import Crossing, Estimate, Verdict
+from bench.analyse.band import Band
+from bench.analyse.stats import Floats
+
+STEPS = 128  # grid between two decided lengths; values between steps are interpolated
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Verdict over one band, before it is dressed as a SweetSpot.
+
+    Args:
+        signs: by measured length: 1 load wins, -1 recompute wins, 0 undecided.
+        centres: by measured length: the median advantage.
+    """
+
+    verdict: Verdict
+    crossings: tuple[Crossing, ...] = ()
+    reason: str = ""
+    signs: tuple[int, ...] = ()
+    centres: tuple[float, ...] = ()
+    doubts: tuple[int, ...] = ()  # lengths whose median contradicts the decided signs around them
+
+
+def read_band(band: Band) -> Reading:
+    """The verdict over the measured lengths of `band`, with every crossing in order."""
+    lengths = band.lengths
+    if len(lengths) < 2:
+        return Reading(
+            "inconclusive", reason=f"{len(lengths)} length measured by both arms; needs at least 2"
+        )
+    centre, low, high = band.at(lengths)
+    signs = np.where(low > 0, 1, np.where(high < 0, -1, 0))  # NaN bounds compare False: undecided
+    decided = np.flatnonzero(signs)
+    tell = (tuple(int(sign) for sign in signs), tuple(float(value) for value in centre))
+    if len(decided) == 0:
+        few = bool(np.all(np.isnan(low)))
+        reason = "one round only: no interval" if few else "rounds disagree at every length"
+        return Reading("inconclusive", (), reason, *tell)
+    changes = [(int(a), int(b)) for a, b in pairwise(decided) if signs[a] != signs[b]]
+    if not changes:
+        return Reading(*_always(lengths, signs), *tell)
+    crossings = tuple(find_crossing(band, float(lengths[a]), float(lengths[b])) for a, b in changes)
+    verdict: Verdict = "crossover" if len(crossings) == 1 else "multiple_crossings"
+    return Reading(verdict, crossings, "", *tell, _doubts(lengths, signs, centre, changes))
+
+
+def _always(lengths: Floats, signs: np.typing.NDArray[np.int_]) -> tuple[Verdict, tuple[Crossing, ...], str]:
+    """Verdict when no decided sign changes: always wins only if every length is decided."""
+    open_lengths = [int(n) for n, sign in zip(lengths, signs, strict=True) if sign == 0]
+    winner = "load" if signs[np.flatnonzero(signs)[0]] > 0 else "recompute"
+    if not open_lengths:
+        verdict: Verdict = "load_always_wins" if winner == "load" else "recompute_always_wins"
+        return verdict, (), f"{winner} wins at all {len(lengths)} lengths"
+    places = ", ".join(str(n) for n in open_lengths[:4]) + (" …" if len(open_lengths) > 4 else "")
+    num_decided = len(lengths) - len(open_lengths)
+    reason = f"{winner} wins at {num_decided} of {len(lengths)} lengths; rounds disagree at {places}"
+    if open_lengths[-1] == int(lengths[-1]):
+        reason += "; a crossing may lie beyond the longest length: measure longer prefixes"
+    elif open_lengths[0] == int(lengths[0]):
+        reason += "; a crossing may lie below the shortest length: measure shorter prefixes"
+    return "inconclusive", (), reason
+
+
+def _doubts(
+    lengths: Floats, signs: np.typing.NDArray[np.int_], centre: Floats, changes: list[tuple[int, int]]
+) -> tuple[int, ...]:
+    """Undecided lengths outside the zones of change whose median has the other sign than their neighbours."""
+    decided = np.flatnonzero(signs)
+    inside = {i for a, b in changes for i in range(a + 1, b)}
+    doubts = []
+    for i in np.flatnonzero(signs == 0):
+        nearest = decided[np.argmin(np.abs(decided - i))]
+        if int(i) not in inside and centre[i] * signs[nearest] < 0:
+            doubts.append(int(lengths[i]))
+    return tuple(doubts)
+
+
+def find_crossing(band: Band, below: float, above: float) -> Crossing:
+    """The crossing between two lengths at which the sign of the advantage is decided and differs."""
+    grid = np.geomspace(below, above, STEPS)
+    grid = np.unique(np.concatenate([grid, band.lengths[(band.lengths > below) & (band.lengths < above)]]))
+    centre, low, high = band.at(grid)
+    rising = bool(centre[-1] > centre[0])
+    if not rising:
+        centre, low, high = -centre, -high, -low
+    roots = _roots(grid, centre)
+    value = roots[len(roots) // 2]
+    # NaN bounds (a single round covers this place) exclude nothing
+    enters = _first_root(grid, np.where(np.isnan(high), 0.0, high), float(grid[0]))
+    leaves = _last_root(grid, np.where(np.isnan(low), 0.0, low), float(grid[-1]))
+    position = int(np.searchsorted(band.lengths, value, side="left"))
+    position = min(max(position, 1), len(band.lengths) - 1)
+    bracket = (int(band.lengths[position - 1]), int(band.lengths[position]))
+    estimate = Estimate(value, min(enters, value), max(leaves, value))
+    return Crossing(estimate, bracket, rising)
+
+
+def _roots(grid: Floats, values: Floats) -> list[float]:
+    """Places where `values` passes 0, by linear interpolation in log length."""
+    return [_interpolate(grid, values, int(i)) for i in np.flatnonzero((values[:-1] > 0) != (values[1:] > 0))]
+
+
+def _first_root(grid: Floats, upper: Floats, default: float) -> float:
+    """First place where the upper bound reaches 0."""
+    reached = np.flatnonzero(upper >= 0)
+    if len(reached) == 0 or reached[0] == 0:
+        return default
+    return _interpolate(grid, upper, int(reached[0]) - 1)
+
+
+def _last_root(grid: Floats, lower: Floats, default: float) -> float:
+    """Last place where the lower bound is still not above 0."""
+    reached = np.flatnonzero(lower <= 0)
+    if len(reached) == 0 or reached[-1] == len(grid) - 1:
+        return default
+    return _interpolate(grid, lower, int(reached[-1]))
+
+
+def _interpolate(grid: Floats, values: Floats, left: int) -> float:
+    """Length between grid[left] and grid[left + 1] where `values` is 0, in log length."""
+    share = values[left] / (values[left] - values[left + 1])
+    return float(grid[left] * (grid[left + 1] / grid[left]) ** share)
+
+
+def centre_roots(band: Band) -> tuple[float, ...]:
+    """Where the median alone crosses 0, decided or not: what refinement aims at, never an answer."""
+    lengths = band.lengths
+    if len(lengths) < 2:
+        return ()
+    centre, _, _ = band.at(lengths)
+    roots: list[float] = []
+    for i in np.flatnonzero((centre[:-1] > 0) != (centre[1:] > 0)):
+        grid = np.geomspace(lengths[i], lengths[i + 1], 32)
+        values, _, _ = band.at(grid)
+        found = _roots(grid, values)
+        roots.append(found[len(found) // 2] if found else float(np.sqrt(lengths[i] * lengths[i + 1])))
+    return tuple(roots)

@@ -1,0 +1,125 @@
+"""Both arms at one length, with their intervals and what is suspect there."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from bench.analyse.answer import Point
+from bench.analyse.bandwidth import break_even_bytes_per_s
+from bench.analyse.pairing import Pairing
+from bench.analyse.select import Rounds
+from bench.analyse.stats import MIN_ROUNDS_FOR_MEDIAN, summarise_positive
+from bench.analyse.tails import tail_seconds
+from bench.arms.case import Outcome
+
+NOISY = 0.10  # robust standard deviation of log seconds between rounds from which a case is called noisy
+DRIFT = 0.10  # log change from the first to the last half of the rounds from which a case is said to drift
+MIN_ROUNDS_FOR_DRIFT = 6  # with fewer, two halves fall apart by chance too often
+
+
+def make_points(pairing: Pairing) -> tuple[Point, ...]:
+    """One point for each length that either arm measured."""
+    lengths = sorted(pairing.recompute.keys() | pairing.load.table.keys())
+    return tuple(_make_point(pairing, tokens) for tokens in lengths)
+
+
+def _make_point(pairing: Pairing, tokens: int) -> Point:
+    recompute = pairing.recompute.get(tokens, {})
+    load = pairing.load.table.get(tokens, {})
+    recompute_s = pairing.recompute_s.get(tokens, {})
+    load_s = pairing.load_s.get(tokens, {})
+    both = sorted(recompute_s.keys() & load_s.keys())
+    fixed_s = pairing.fixed_s.get(tokens, {})
+    outcomes = [o for rounds in (recompute, load) for found in rounds.values() for o in found]
+    num_bytes = _median([o.num_bytes for o in _flat(load)])
+    recompute_estimate = summarise_positive(list(recompute_s.values()))
+    seconds = {number: [o.seconds for o in found] for number, found in load.items()}
+    return Point(
+        series=pairing.series,
+        prefix_tokens=tokens,
+        num_rounds=len(both) or max(len(recompute_s), len(load_s)),
+        num_samples=len(outcomes),
+        recompute_s=recompute_estimate,
+        load_s=summarise_positive(list(load_s.values())),
+        ratio=summarise_positive([recompute_s[number] / load_s[number] for number in both]),
+        load_p95_s=tail_seconds(seconds, "p95"),
+        load_p99_s=tail_seconds(seconds, "p99"),
+        first_token_s=_median([o.first_token_s for o in _flat(load)]),
+        num_bytes=None if num_bytes is None else int(num_bytes),
+        bytes_per_s=summarise_positive(_rates(load, fixed_s)),
+        break_even_bytes_per_s=None
+        if recompute_estimate is None or not fixed_s or num_bytes is None
+        else break_even_bytes_per_s(
+            int(num_bytes), recompute_estimate.value, float(np.median(list(fixed_s.values())))
+        ),
+        mfu=_find_mfu(recompute, pairing.gemm_flops_per_s),
+        recompute_scaled=any(_is_scaled(o) for o in _flat(recompute)),
+        notices=_point_notices(outcomes, recompute_s, load_s),
+    )
+
+
+def _flat(rounds: Rounds) -> list[Outcome]:
+    return [outcome for found in rounds.values() for outcome in found]
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None
+
+
+def _is_scaled(outcome: Outcome) -> bool:
+    measured, total = outcome.measured_layers, outcome.total_layers
+    return measured is not None and total is not None and measured < total
+
+
+def _rates(load: Rounds, fixed_s: Mapping[int, float]) -> list[float]:
+    """Payload bytes per second of transfer, one for each round that has any."""
+    rates = []
+    for number, outcomes in sorted(load.items()):
+        fixed = fixed_s[number]
+        found = [o.num_bytes / (o.seconds - fixed) for o in outcomes if o.num_bytes and o.seconds > fixed]
+        if found:
+            rates.append(float(np.median(found)))
+    return rates
+
+
+def _find_mfu(recompute: Rounds, gemm_flops_per_s: Mapping[int, float]) -> float | None:
+    """Median over rounds of flops / (seconds x that round's gemm rate)."""
+    shares = []
+    for number, outcomes in recompute.items():
+        rates = [o.flops / o.seconds for o in outcomes if o.flops is not None]
+        if rates and number in gemm_flops_per_s:
+            shares.append(float(np.median(rates)) / gemm_flops_per_s[number])
+    return _median(shares)
+
+
+def _point_notices(
+    outcomes: Sequence[Outcome], recompute_s: Mapping[int, float], load_s: Mapping[int, float]
+) -> tuple[str, ...]:
+    notices = list(dict.fromkeys(code for outcome in outcomes for code in outcome.notices))
+    if min(len(recompute_s), len(load_s)) < MIN_ROUNDS_FOR_MEDIAN:
+        notices.append("few_rounds")
+    for arm, medians in (("recompute", recompute_s), ("load", load_s)):
+        logs = [math.log(medians[number]) for number in sorted(medians)]
+        if _spread(logs) > NOISY:
+            notices.append(f"noisy_{arm}")
+        if drifts(logs):
+            notices.append(f"drift_{arm}")
+    return tuple(notices)
+
+
+def _spread(logs: Sequence[float]) -> float:
+    """Robust standard deviation between rounds; 0 for fewer than three."""
+    if len(logs) < 3:
+        return 0.0
+    return 1.4826 * float(np.median(np.abs(np.asarray(logs) - np.median(logs))))
+
+
+def drifts(logs: Sequence[float]) -> bool:
+    """True when the last half of the rounds lies wholly beyond the first half, and by more than DRIFT."""
+    if len(logs) < MIN_ROUNDS_FOR_DRIFT:
+        return False
+    first, last = logs[: len(logs) // 2], logs[-(len(logs) // 2) :]
+    apart = max(first) < min(last) or min(first) > max(last)
+    return apart and abs(float(np.median(last) - np.median(first))) > DRIFT

@@ -1,0 +1,114 @@
+"""Which samples count, sorted by arm, series, length and round; nothing is left out without a notice."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.analyse.stats import AnalysisError
+from bench.arms.case import ArmName, Outcome
+from bench.measure.record import RunRecord, Sample
+
+Rounds = Mapping[int, Sequence[Outcome]]  # by round
+Table = Mapping[int, Rounds]  # by prefix length
+Medians = Mapping[int, Mapping[int, float]]  # seconds by prefix length, then by round
+COLD = frozenset({"cold", "direct"})
+FAULTS = {
+    "not_cold": "were not proved cold or direct as asked",
+    "wrong_bytes": "brought in other bytes than the store holds",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Samples of one series that count, and what was left out and why."""
+
+    table: Table
+    num_left_out: int = 0
+    notices: tuple[str, ...] = ()
+
+
+def require_sound(sample: Sample) -> None:
+    """Stop on seconds that no clock can have measured."""
+    seconds = sample.outcome.seconds
+    if not math.isfinite(seconds) or seconds <= 0:
+        case = sample.case
+        raise AnalysisError(
+            f"{case.arm} {case.series} at {case.prefix_tokens} tokens, round {sample.round}, "
+            f"sample {sample.sample}: {seconds!r} s is not a duration; "
+            "delete that row of samples.csv or measure again"
+        )
+
+
+def tabulate(
+    samples: Iterable[Sample],
+) -> dict[tuple[ArmName, str, int], dict[int, dict[int, list[Outcome]]]]:
+    """Outcomes by (arm, series, suffix_tokens), then prefix length, then round.
+
+    Raises:
+        AnalysisError: seconds that are zero, negative or not finite.
+    """
+    tables: dict[tuple[ArmName, str, int], dict[int, dict[int, list[Outcome]]]] = {}
+    for sample in samples:
+        require_sound(sample)
+        case = sample.case
+        table = tables.setdefault((case.arm, case.series, case.suffix_tokens), {})
+        table.setdefault(case.prefix_tokens, {}).setdefault(sample.round, []).append(sample.outcome)
+    return tables
+
+
+def select_load(run: RunRecord, series: str, table: Table) -> Selection:
+    """Samples of a load series that may stand for the cache state it asked for, with the right bytes."""
+    asked = run.series[series].settings.get("cache_state") if series in run.series else None
+    kept: dict[int, dict[int, list[Outcome]]] = {}
+    left_out: Counter[str] = Counter()
+    total = 0
+    for tokens, number, outcome in _each(table):
+        total += 1
+        fault = _find_fault(outcome, asked)
+        if fault:
+            left_out[fault] += 1
+        else:
+            kept.setdefault(tokens, {}).setdefault(number, []).append(outcome)
+    notices = [
+        f"{fault}: {num} of {total} samples {FAULTS[fault]} and are left out"
+        for fault, num in sorted(left_out.items())
+    ]
+    if asked == "warm":
+        notices.append("warm: read from a warm page cache, as asked; this is no cold crossover")
+    return Selection(kept, left_out.total(), tuple(notices))
+
+
+def _each(table: Table) -> Iterator[tuple[int, int, Outcome]]:
+    for tokens, rounds in table.items():
+        for number, outcomes in rounds.items():
+            yield from ((tokens, number, outcome) for outcome in outcomes)
+
+
+def _find_fault(outcome: Outcome, asked: object) -> str:
+    """Why a load sample does not count; empty when it does.  A state that nobody looked at proves nothing."""
+    if outcome.verified is False:
+        return "wrong_bytes"
+    return "not_cold" if asked in COLD and outcome.cache_state not in COLD else ""
+
+
+def round_medians(table: Table) -> dict[int, dict[int, float]]:
+    """Median seconds of the samples of each round: samples of one process are pooled only here."""
+    return {
+        tokens: {
+            number: float(np.median([o.seconds for o in outcomes])) for number, outcomes in rounds.items()
+        }
+        for tokens, rounds in table.items()
+    }
+
+
+def pair_rounds(recompute: Medians, load: Medians) -> list[dict[float, float]]:
+    """Per round {length: log(recompute / load)} where that round measured both arms, in order of rounds."""
+    rounds: dict[int, dict[float, float]] = {}
+    for tokens in recompute.keys() & load.keys():
+        for number in recompute[tokens].keys() & load[tokens].keys():
+            ratio = math.log(recompute[tokens][number]) - math.log(load[tokens][number])
+            rounds.setdefault(number, {})[float(tokens)] = ratio
+    return [rounds[number] for number in sorted(rounds)]

@@ -1,0 +1,165 @@
+"""Sweeps of simulated arms whose truth is known: what proves that the intervals cover and refinement pays.
+
+Times are a + b n + c n^2 and a + b n seconds, multiplied by log-normal noise: one factor per round and case,
+one per round and arm, one per sample; now and then a round or a case is two to three times too slow.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bench.analyse.band import RoundCurve, curve_of
+from bench.analyse.refine import RefineState, next_lengths, should_stop
+from bench.analyse.stats import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Noise-free seconds of both arms.
+
+    Args:
+        recompute_s: a, b, c of a + b n + c n^2.
+        load_s: a, b of a + b n; from `saturates_tokens` on each token costs `saturated_s`.
+    """
+
+    recompute_s: tuple[float, float, float] = (0.02, 2e-5, 4e-9)
+    load_s: tuple[float, float] = (0.05, 1e-5)
+    saturates_tokens: float = math.inf
+    saturated_s: float = 0.0
+
+    def recompute_at(self, tokens: Floats) -> Floats:
+        """Seconds of the recompute arm."""
+        a, b, c = self.recompute_s
+        return np.asarray(a + b * tokens + c * tokens**2)
+
+    def load_at(self, tokens: Floats) -> Floats:
+        """Seconds of the load arm."""
+        a, b = self.load_s
+        beyond = np.maximum(tokens - self.saturates_tokens, 0.0)
+        return np.asarray(a + b * tokens + (self.saturated_s - b) * beyond)
+
+    def crossings(self, low: float, high: float) -> tuple[float, ...]:
+        """True C* between two lengths, ascending."""
+        grid = np.geomspace(low, high, 200_001)
+        gap = self.recompute_at(grid) - self.load_at(grid)
+        places = np.flatnonzero((gap[:-1] > 0) != (gap[1:] > 0))
+        return tuple(float(grid[i]) for i in places)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Standard deviations of log seconds, and how often what is 2 to 3 times too slow.
+
+    Args:
+        case: per round, arm and length.
+        common: per round and arm, equal at all lengths.
+        shared: per round, equal for both arms and all lengths.
+        sample: per timed call.
+        slow_rounds, slow_cases: probability that a whole arm in a round, or one case, is 2-3 times too slow.
+    """
+
+    case: float = 0.03
+    common: float = 0.0
+    shared: float = 0.0
+    sample: float = 0.02
+    slow_rounds: float = 0.0
+    slow_cases: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is asked of the simulated sweep; `harness_s` is the price of a case beside its timed calls."""
+
+    step_tokens: int = 256
+    min_tokens: int = 256
+    max_tokens: int = 32768
+    num_rounds: int = 8
+    num_samples: int = 5
+    precision: float = 0.10
+    budget_s: float | None = None
+    harness_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a simulated sweep leaves: a curve per round, and the seconds that measuring took."""
+
+    curves: tuple[RoundCurve, ...]
+    cost_s: float
+    lengths: tuple[tuple[int, ...], ...] = field(default=())
+
+
+def draw_medians(
+    exact_s: Floats, noise: Noise, rng: np.random.Generator, *, num_samples: int
+) -> tuple[Floats, float]:
+    """Within-round median of each case of one arm, and the seconds that all its samples took."""
+    factor = rng.normal(0.0, noise.case, len(exact_s)) + rng.normal(0.0, noise.common)
+    factor += np.where(
+        rng.random(len(exact_s)) < noise.slow_cases, np.log(rng.uniform(2, 3, len(exact_s))), 0
+    )
+    if rng.random() < noise.slow_rounds:
+        factor += math.log(rng.uniform(2, 3))
+    samples = factor[:, None] + rng.normal(0.0, noise.sample, (len(exact_s), num_samples))
+    seconds = exact_s[:, None] * np.exp(samples)
+    return np.median(seconds, axis=1), float(seconds.sum())
+
+
+def measure_round(
+    lengths: Sequence[int], truth: Truth, noise: Noise, *, setting: Setting, rng: np.random.Generator
+) -> tuple[RoundCurve, dict[int, float]]:
+    """One simulated round: its curve, and the seconds that each length took."""
+    tokens = np.asarray(lengths, dtype=float)
+    shared = math.exp(rng.normal(0.0, noise.shared)) if noise.shared else 1.0
+    exact = (truth.recompute_at(tokens) * shared, truth.load_at(tokens) * shared)
+    recompute, _ = draw_medians(exact[0], noise, rng, num_samples=setting.num_samples)
+    load, _ = draw_medians(exact[1], noise, rng, num_samples=setting.num_samples)
+    costs = (recompute + load) * setting.num_samples + setting.harness_s
+    curve = curve_of(dict(zip(map(float, lengths), np.log(recompute / load).tolist(), strict=True)))
+    return curve, dict(zip(lengths, costs.tolist(), strict=True))
+
+
+def sweep_grid(
+    lengths: Sequence[int], truth: Truth, noise: Noise, *, setting: Setting, rng: np.random.Generator
+) -> Swept:
+    """Every length in every round."""
+    rounds = [
+        measure_round(lengths, truth, noise, setting=setting, rng=rng) for _ in range(setting.num_rounds)
+    ]
+    total = sum(sum(costs.values()) for _, costs in rounds)
+    return Swept(tuple(curve for curve, _ in rounds), total, (tuple(lengths),) * setting.num_rounds)
+
+
+def sweep_adaptively(truth: Truth, noise: Noise, *, setting: Setting, rng: np.random.Generator) -> Swept:
+    """The refinement loop as a runner drives it, on a virtual clock."""
+    curves: list[RoundCurve] = []
+    taken: list[tuple[int, ...]] = []
+    costs: dict[int, float] = {}
+    spent_s = 0.0
+    while not should_stop(state := _state(setting, curves, costs, spent_s)):
+        lengths = next_lengths(state)
+        if not lengths:
+            break
+        curve, cost = measure_round(lengths, truth, noise, setting=setting, rng=rng)
+        curves.append(curve)
+        taken.append(lengths)
+        costs.update(cost)
+        spent_s += sum(cost.values())
+    return Swept(tuple(curves), spent_s, tuple(taken))
+
+
+def _state(
+    setting: Setting, curves: Sequence[RoundCurve], costs: Mapping[int, float], spent_s: float
+) -> RefineState:
+    return RefineState(
+        curves=(tuple(curves),),
+        step_tokens=setting.step_tokens,
+        min_tokens=setting.min_tokens,
+        max_tokens=setting.max_tokens,
+        num_rounds=setting.num_rounds,
+        precision=setting.precision,
+        rounds_done=len(curves),
+        remaining_s=None if setting.budget_s is None else setting.budget_s - spent_s,
+        cost_s=costs,
+    )

@@ -1,0 +1,134 @@
+"""Sweet spots of one load series: C* of the p50, p95 and p99 load time, and P*."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from bench.analyse.answer import Crossing, Kind, SweetSpot
+from bench.analyse.band import Band
+from bench.analyse.bandwidth import find_sensitivity
+from bench.analyse.crossover import Reading, read_band
+from bench.analyse.fits import describe_disagreement, extrapolate
+from bench.analyse.marginal import direct_band, slope_band
+from bench.analyse.pairing import Pairing
+from bench.analyse.select import round_medians
+from bench.analyse.stats import MIN_ROUNDS_FOR_MEDIAN
+from bench.analyse.tails import MIN_SAMPLES, enough_samples, tail_band
+
+Statistic = Literal["p50", "p95", "p99"]
+
+
+def make_spots(pairing: Pairing) -> tuple[SweetSpot, ...]:
+    """C* of p50 and p95, of p99 where two lengths have the samples for it, and P*."""
+    tails: list[Statistic] = ["p95"]
+    if len(enough_samples(pairing.load.table, "p99")) >= 2:
+        tails.append("p99")
+    whole = [_whole_spot(pairing), *(_tail_spot(pairing, statistic) for statistic in tails)]
+    return (*whole, _marginal_spot(pairing))
+
+
+def round_up(tokens: float, chunk_tokens: int) -> int:
+    """Tokens rounded up to whole chunks: what a serving stack's knob takes.
+
+    The value is rounded, not the upper end of its interval: who wants to be sure reads the interval.
+    """
+    return math.ceil(tokens / chunk_tokens - 1e-9) * chunk_tokens
+
+
+def _export(crossings: Sequence[Crossing], chunk_tokens: int) -> int | None:
+    """The last crossing, if load wins beyond it and it was measured."""
+    if not crossings or crossings[-1].extrapolated or not crossings[-1].load_wins_beyond:
+        return None
+    return round_up(crossings[-1].tokens.value, chunk_tokens)
+
+
+def _whole_spot(pairing: Pairing) -> SweetSpot:
+    missing = _describe_missing(pairing)
+    reading = read_band(pairing.band) if not missing else Reading("inconclusive", reason=missing)
+    crossings, notices = reading.crossings, list(pairing.load.notices)
+    if 0 < len(pairing.band.rounds) < MIN_ROUNDS_FOR_MEDIAN:
+        notices.append(
+            f"few_rounds: {len(pairing.band.rounds)} rounds, so the interval supposes near-normal noise"
+        )
+    if reading.doubts:
+        places = ", ".join(map(str, reading.doubts))
+        notices.append(
+            f"possible_crossing: the median has the other sign at {places} tokens, within the noise"
+        )
+    recompute, load = pairing.recompute_fit, pairing.load_fit
+    if recompute and load and pairing.measured_range:
+        notices += filter(None, (describe_disagreement(recompute, load, crossing) for crossing in crossings))
+        beyond = extrapolate(recompute, load, pairing.measured_range)
+        if beyond and reading.verdict.endswith("always_wins"):
+            crossings = (beyond,)
+            notices.append(
+                f"extrapolated: the fitted curves cross at {beyond.tokens.value:.0f} tokens, "
+                "outside the measured range"
+            )
+    return SweetSpot(
+        series=pairing.series,
+        kind="whole",
+        statistic="p50",
+        verdict=reading.verdict,
+        measured_range=pairing.measured_range,
+        crossings=crossings,
+        export_tokens=_export(crossings, pairing.chunk_tokens),
+        sensitivity=find_sensitivity(pairing.recompute_s, pairing.load_s, pairing.fixed_s),
+        reason=reading.reason,
+        notices=tuple(notices),
+    )
+
+
+def _describe_missing(pairing: Pairing) -> str:
+    """Why there is nothing to compare; empty when there is."""
+    if not pairing.recompute:
+        return "no recompute samples"
+    if not pairing.load.table:
+        left_out = pairing.load.num_left_out
+        return f"none of {left_out} load samples counts" if left_out else "no load samples"
+    return "" if pairing.band.rounds else "no round measured both arms at the same length"
+
+
+def _tail_spot(pairing: Pairing, statistic: Statistic) -> SweetSpot:
+    band = tail_band(pairing.recompute_s, pairing.load.table, statistic)
+    if band is None:
+        num = len(enough_samples(pairing.load.table, statistic))
+        reason = f"{num} lengths have {MIN_SAMPLES[statistic]} load samples; needs at least 2"
+        return SweetSpot(pairing.series, "whole", statistic, "inconclusive", None, reason=reason)
+    reading = read_band(band)
+    return _spot(pairing, "whole", statistic, band=band, reading=reading, reason=reading.reason)
+
+
+def _marginal_spot(pairing: Pairing) -> SweetSpot:
+    missing = _describe_missing(pairing)
+    if pairing.recompute_next and pairing.load_next.table:
+        how = "measured directly with a suffix"
+        band = direct_band(round_medians(pairing.recompute_next), round_medians(pairing.load_next.table))
+    elif missing:
+        return SweetSpot(pairing.series, "marginal", "p50", "inconclusive", None, reason=missing)
+    else:
+        how = "from slopes between neighbouring measured lengths"
+        band = slope_band(pairing.recompute_s, pairing.load_s, chunk_tokens=pairing.chunk_tokens)
+    if not band.rounds:
+        reading = Reading("inconclusive", reason="no round measured two lengths a factor sqrt(2) apart")
+    else:
+        reading = read_band(band)
+    reason = "; ".join(filter(None, (how, reading.reason)))
+    return _spot(pairing, "marginal", "p50", band=band, reading=reading, reason=reason)
+
+
+def _spot(
+    pairing: Pairing, kind: Kind, statistic: Statistic, *, band: Band, reading: Reading, reason: str
+) -> SweetSpot:
+    lengths = band.lengths
+    return SweetSpot(
+        series=pairing.series,
+        kind=kind,
+        statistic=statistic,
+        verdict=reading.verdict,
+        measured_range=(int(lengths[0]), int(lengths[-1])) if len(lengths) else None,
+        crossings=reading.crossings,
+        export_tokens=_export(reading.crossings, pairing.chunk_tokens),
+        reason=reason,
+        notices=pairing.load.notices,
+    )
