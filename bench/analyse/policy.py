@@ -1,0 +1,51 @@
+"""The refinement as a runner's policy: from how far a sweep has come to the lengths of its next round."""
+
+from bench.analyse.analysis import make_pairings
+from bench.analyse.band import RoundBand
+from bench.analyse.crossover import read_band
+from bench.analyse.marginal import direct_band
+from bench.analyse.pairing import Pairing
+from bench.analyse.refine import RefineState, coarse_grid, is_answered, next_lengths
+from bench.measure.policy import Progress
+
+UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
+
+
+def choose_lengths(progress: Progress) -> tuple[int, ...]:
+    """Lengths of the next round; empty when every C* is as precise as asked, or the rounds are used up.
+
+    A sweep whose arms never cross goes on until its budget is spent, over all lengths: there is no interval
+    to narrow, but each length's ratio gets surer.  A list of lengths that the user gave is measured as given.
+    """
+    plan = progress.run.plan
+    if plan.num_rounds is not None and progress.rounds_done >= plan.num_rounds:
+        return ()
+    bands = [_band(pairing, plan.suffix_tokens) for pairing in make_pairings(progress.run, progress.samples)]
+    state = RefineState(
+        curves=tuple(band.rounds for band in bands),
+        step_tokens=progress.run.chunk_tokens,
+        min_tokens=progress.allowed[0],
+        max_tokens=progress.allowed[-1],
+        num_rounds=plan.num_rounds or UNLIMITED,
+        precision=plan.precision,
+        rounds_done=progress.rounds_done,
+        remaining_s=progress.budget_left_s - progress.startup_s,
+        cost_s=progress.cost_s,
+    )
+    if is_answered(state):
+        return ()
+    if plan.tokens is not None:
+        return progress.allowed
+    if bands and all(_never_crosses(band) for band in bands):
+        return coarse_grid(state)
+    return next_lengths(state)
+
+
+def _band(pairing: Pairing, suffix_tokens: int) -> RoundBand:
+    return direct_band(pairing.next_recompute_s, pairing.next_load_s) if suffix_tokens else pairing.band
+
+
+def _never_crosses(band: RoundBand) -> bool:
+    if not len(band.lengths):
+        return False
+    return read_band(band).verdict in {"load_always_wins", "recompute_always_wins"}
