@@ -9,16 +9,18 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from bench.analyse.analysis import analyse, crossover_frame, summary_frame
+from bench.analyse.analysis import analyse
 from bench.analyse.answer import Analysis
+from bench.analyse.frames import crossover_frame, summary_frame
 from bench.analyse.policy import choose_lengths
 from bench.analyse.stats import AnalysisError
 from bench.catalog.config import resolve_model
@@ -61,7 +63,7 @@ out = Console(soft_wrap=True, highlight=False)
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
-def _option(help_text: str) -> typer.models.OptionInfo:
+def _option(help_text: str) -> Any:  # noqa: ANN401 — what typer takes as metadata
     return typer.Option(help=help_text)
 
 
@@ -92,7 +94,7 @@ def doctor(
     _make_scratch(data_dir)
     findings = examine(data_dir)
     if as_json:
-        print(json.dumps([finding.facts() for finding in findings], indent=1))
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
         return
     for finding in findings:
         out.print(f"{finding.status:8} {finding.topic:14} {finding.what}", markup=False)

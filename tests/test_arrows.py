@@ -18,6 +18,7 @@ ALLOWED = {
         "bench.catalog",
         "bench.measure.record",
         "bench.measure.plan",
+        "bench.measure.policy",
         "bench.arms.case",
         "kvio.layout",
     },

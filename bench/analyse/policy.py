@@ -6,6 +6,7 @@ from bench.analyse.crossover import read_band
 from bench.analyse.marginal import direct_band
 from bench.analyse.pairing import Pairing
 from bench.analyse.refine import RefineState, coarse_grid, is_answered, next_lengths
+from bench.analyse.select import round_medians
 from bench.measure.policy import Progress
 
 UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
@@ -42,7 +43,9 @@ def choose_lengths(progress: Progress) -> tuple[int, ...]:
 
 
 def _band(pairing: Pairing, suffix_tokens: int) -> RoundBand:
-    return direct_band(pairing.next_recompute_s, pairing.next_load_s) if suffix_tokens else pairing.band
+    if not suffix_tokens:
+        return pairing.band
+    return direct_band(round_medians(pairing.recompute_next), round_medians(pairing.load_next.table))
 
 
 def _never_crosses(band: RoundBand) -> bool:

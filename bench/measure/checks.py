@@ -18,6 +18,7 @@ from bench.measure.exchange import StoreExchange
 from bench.measure.jobs import CaseCost, CheckDone, Message, PreflightJob
 from bench.measure.setup import RECOMPUTE, LoadSeries, work_out
 from bench.measure.workbench import DTYPES, Workbench, open_workbench
+from kvio.backends import find_backend
 from kvio.chunks import ChunkGeometry
 from kvio.presets import adapt_preset
 from kvio.store import ChunkStore
@@ -36,13 +37,13 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
     yield CheckDone("dtype", _compare_dtypes(bench))
     walk = _Walk(bench, job)
     yield from walk.messages()
-    if job.with_checks:
+    if job.with_checks and job.scratch_dir is not None:
         tokens = walk.affordable_tokens()
-        for load in setup.loads:
+        for load in (load for load in setup.loads if find_backend(load.spec.backend).moves_bytes):
             yield CheckDone(f"answer:{load.name}", _check_answer(bench, load, tokens, job.scratch_dir))
         if len(bench.built.layers) < len(bench.built.model_kinds):
             yield CheckDone("scaling", _check_scaling(bench, tokens))
-        yield CheckDone("null", _price_harness(bench, job))
+        yield CheckDone("null", _price_harness(bench, job.lengths[0], job.scratch_dir))
 
 
 class _Walk:
@@ -147,12 +148,11 @@ def _check_scaling(bench: Workbench, tokens: int) -> dict[str, Any]:
     }
 
 
-def _price_harness(bench: Workbench, job: PreflightJob) -> dict[str, Any]:
+def _price_harness(bench: Workbench, length: int, scratch: Path) -> dict[str, Any]:
     """Seconds that a load takes when nothing moves: what the harness adds to every load sample."""
     load = bench.setup.loads[0]
-    length = job.lengths[0]
     case = Case("load", "null", length)
-    with tempfile.TemporaryDirectory(dir=job.scratch_dir) as directory:
+    with tempfile.TemporaryDirectory(dir=scratch) as directory:
         count = len(load.geometry.chunks_between(0, length))
         store = ChunkStore.create(Path(directory), load.geometry, num_chunks=count, seed=0)
         arm = bench.load_arm(store, "null", first_chunk=0, first_token=None)

@@ -47,13 +47,14 @@ class PreflightJob:
 
     Args:
         lengths: prefix lengths in rising order; the walk stops when the next would take longer than `case_limit_s`.
+        scratch_dir: for the files of the checks; None in a simulation, which has none.
     """
 
     plan: Plan
     lengths: tuple[int, ...]
     case_limit_s: float
     deadline_s: float
-    scratch_dir: Path
+    scratch_dir: Path | None
     with_checks: bool = True
 
 

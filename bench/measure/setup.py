@@ -10,6 +10,7 @@ from kvio.chunks import ChunkGeometry
 from kvio.layout import KVLayout
 from kvio.presets import adapt_preset, find_preset
 
+UNLIMITED_TOKENS = 2**20  # where a model states no maximum: as far as anyone serves
 RECOMPUTE = "recompute"
 GEMM = "gemm"
 
@@ -77,7 +78,7 @@ def work_out(plan: Plan) -> Setup:
     names = [load.name for load in loads]
     if len(set(names)) < len(names):
         raise PlanError(f"the same way to load is asked for twice: {max(names, key=names.count)}")
-    most = model.max_position_embeddings
+    most = model.geometry.max_position_embeddings or UNLIMITED_TOKENS
     chunk = max(load.geometry.chunk_tokens for load in loads)
     if plan.tokens is not None:
         require_lengths(plan.tokens, most=most - plan.suffix_tokens, chunk_tokens=chunk)

@@ -10,7 +10,7 @@ from bench.arms.case import Case
 from bench.measure.costs import CostBook
 from bench.measure.folder import create_folder
 from bench.measure.jobs import PreflightJob
-from bench.measure.machine import comparable, machine_slug, read_machine
+from bench.measure.machine import MachineFacts, comparable, describe_machine, machine_slug
 from bench.measure.plan import Plan, PlanError
 from bench.measure.policy import Observer, Policy
 from bench.measure.preflight import (
@@ -26,6 +26,7 @@ from bench.measure.record import Notice, RunRecord, Sample, SampleWriter, read_r
 from bench.measure.runner import ROUNDS_PLANNED, MeasureError, Rounds, run_rounds
 from bench.measure.setup import GEMM, Setup, work_out
 from bench.measure.site import Site, open_site
+from bench.measure.software import describe_software
 from bench.measure.stores import create_stores, most_tokens
 from kvio.backends.protocol import KVIOError
 from kvio.blockdev import describe_storage
@@ -85,8 +86,11 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands) -> Path:
             f"{folder}: this sweep is complete; start another with: make sweep MODEL={run.plan.model}"
         )
     setup = work_out(run.plan)
-    machine, storage = _facts(setup, data_dir)
-    different = comparable(run.machine, machine) + comparable(run.storage, storage)
+    _, machine = _describe_machine(setup)
+    storage = _describe_storage(setup, data_dir)
+    different = comparable(run.machine, machine)
+    if run.storage.get("name") != storage.get("name"):
+        different.append(f"storage: {run.storage.get('name')}, {storage.get('name')}")
     if different:
         raise PlanError(f"{folder} is of another machine or storage: {'; '.join(different)}")
     run = run.model_copy(update={"state": "running", "notices": (*run.notices, *notices)})
@@ -95,22 +99,36 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands) -> Path:
     return folder
 
 
-def _facts(setup: Setup, data_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _describe_storage(setup: Setup, data_dir: Path) -> dict[str, Any]:
     plan = setup.plan
     if plan.simulation is not None:
-        return {"device_name": "a simulated device"}, {"name": "a simulated drive"}
-    storage = dict(describe_storage(data_dir).facts())
-    if plan.limit_bytes_per_s is not None:
-        storage["limit_bytes_per_s"] = plan.limit_bytes_per_s
-    return read_machine(plan.device), storage
+        return {"name": "a simulated drive"}
+    limit = {} if plan.limit_bytes_per_s is None else {"limit_bytes_per_s": plan.limit_bytes_per_s}
+    return {**describe_storage(data_dir).facts(), **limit}
+
+
+def _describe_machine(setup: Setup) -> tuple[str, dict[str, Any]]:
+    """Name for the folder, and facts; a simulated sweep says nothing of the machine it happens to run on."""
+    plan = setup.plan
+    if plan.simulation is not None:
+        return "simulated", {"device_name": "a simulated device"}
+    facts = describe_machine()
+    if plan.device == "cpu":
+        facts = facts.model_copy(update={"gpus": ()})
+    return machine_slug(facts), {"device_name": _device_name(facts), **facts.model_dump(mode="json")}
+
+
+def _device_name(facts: MachineFacts) -> str:
+    return facts.gpus[0].name if facts.gpus else f"{facts.cpu_model} ({facts.usable_cores:g} cores)"
 
 
 def _open_record(setup: Setup, root: Path, data_dir: Path) -> tuple[RunRecord, Path]:
     started = datetime.now(UTC)
-    machine, storage = _facts(setup, data_dir)
-    name = "simulated" if setup.plan.simulation else machine_slug(machine)
+    machine_name, machine = _describe_machine(setup)
     try:
-        run_id, folder = create_folder(root, model_name=setup.model.key, machine=name, started=started)
+        run_id, folder = create_folder(
+            root, model_name=setup.model.key, machine=machine_name, started=started
+        )
     except OSError as error:
         raise PlanError(f"{root}: cannot write results here: {error.strerror}") from None
     run = RunRecord(
@@ -122,7 +140,8 @@ def _open_record(setup: Setup, root: Path, data_dir: Path) -> tuple[RunRecord, P
         chunk_tokens=setup.chunk_tokens,
         series=setup.series,
         machine=machine,
-        storage=storage,
+        software=describe_software().model_dump(mode="json"),
+        storage=_describe_storage(setup, data_dir),
         notices=_first_notices(setup),
     )
     write_run(folder, run)
