@@ -1,7 +1,8 @@
 """The load arm: bring a prefix's KV from storage into device blocks, then take the first-token step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -218,24 +219,26 @@ class LoadArm:
         """True when all that was brought in is what was stored; None when nothing was."""
         if not ready.jobs or not self._kind.moves_bytes:
             return None
-        for job in ready.jobs:
-            if job.chunk_id is not None:
-                groups = sorted({piece.group for piece in job.pieces if piece.group is not None})
+        for chunk_id, found in groupby(ready.jobs, lambda job: job.chunk_id):
+            if chunk_id is not None:
+                jobs = list(found)
+                groups = {piece.group for job in jobs for piece in job.pieces if piece.group is not None}
                 self._store.require_payload(
-                    job.chunk_id, self._payload(job, job.chunk_id, blocks), groups=groups
+                    chunk_id, self._payload(jobs, chunk_id, blocks), groups=sorted(groups)
                 )
         if ready.state_id is not None:
             self._store.require_state(ready.state_id, state.cpu().numpy())
         return True
 
-    def _payload(self, job: Job, chunk_id: int, blocks: KVBlocks) -> Bytes:
+    def _payload(self, jobs: Sequence[Job], chunk_id: int, blocks: KVBlocks) -> Bytes:
         """The chunk as it arrived; tokens beyond the prefix, which went nowhere, are read from the file."""
-        whole = all(piece.num_tokens == piece.stride_tokens for piece in job.pieces)
+        whole = all(piece.num_tokens == piece.stride_tokens for job in jobs for piece in job.pieces)
         if whole:
             payload = np.empty(self._store.geometry.payload_bytes, np.uint8)
         else:
             payload = self._store.read_payload(chunk_id)
-        collect(job, blocks, payload)
+        for job in jobs:
+            collect(job, blocks, payload)
         return payload
 
     def _outcome(
