@@ -162,7 +162,7 @@ def test_opening_names_what_is_missing_or_cut(tmp_path: Path) -> None:
         ChunkStore.open(tmp_path)
     store = _create(tmp_path)
     os.truncate(store.chunk_path(2), 4096)
-    with pytest.raises(StoreError, match="chunk-000002.kv: 4096 bytes, 65536 were written"):
+    with pytest.raises(StoreError, match=r"chunk-000002\.kv: 4096 bytes, 65536 were written"):
         ChunkStore.open(tmp_path)
     store.chunk_path(2).unlink()
     with pytest.raises(StoreError, match=r"chunk-000002\.kv: No such file"):
