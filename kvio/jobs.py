@@ -1,7 +1,8 @@
 """What one thread does at a time: read one chunk, and put its tokens where they belong."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -143,7 +144,17 @@ def _state_job(geometry: ChunkGeometry, path: Path, unit: ByteRange) -> Job:
     return Job(path, None, start, _reads(geometry, path, unit), (piece,))
 
 
+def by_chunk(jobs: Sequence[Job]) -> Iterator[tuple[int, list[Job]]]:
+    """The jobs of each chunk, which several threads may share; states are left out."""
+    for chunk_id, found in groupby(jobs, lambda job: job.chunk_id):
+        if chunk_id is not None:
+            yield chunk_id, list(found)
+
+
 def collect(job: Job, blocks: KVBlocks, payload: Bytes) -> None:
-    """Copy what `job` brought in back out of the blocks, to where it lies in the chunk's payload."""
+    """Copy what `job` brought in back out of the blocks, to where it lies in the chunk's payload.
+
+    A payload is whole only after all jobs of its chunk (`by_chunk`).
+    """
     for piece in job.pieces:
         np.copyto(piece.within(payload[job.payload_offset :]), piece.destination(blocks).cpu().numpy())

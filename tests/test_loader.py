@@ -15,7 +15,7 @@ from kvio.backends.protocol import Backend, KVIOError, Read, ShortReadError
 from kvio.backends.setting import BackendSetting, SimulatedDevice
 from kvio.blocks import POISON, KVBlocks
 from kvio.chunks import ChunkGeometry
-from kvio.jobs import Job, collect, plan_jobs
+from kvio.jobs import Job, by_chunk, collect, plan_jobs
 from kvio.layout import KVLayout, Plane, uniform_layout
 from kvio.loader import ChunkLoader
 from kvio.presets import PRESETS, adapt_preset, find_preset
@@ -120,6 +120,22 @@ def test_two_threads_share_one_chunk(tmp_path: Path) -> None:
     jobs = _jobs(store, 4)
     assert [job.payload_offset for job in jobs] == [0, 16_384]
     assert store.geometry.slot_bytes == 16_384
+    assert list(by_chunk(jobs)) == [(0, list(jobs))]
+
+
+def test_a_payload_is_whole_when_all_jobs_of_its_chunk_are_collected(tmp_path: Path) -> None:
+    store = _store(tmp_path, MIXED, request_bytes=16_384)
+    blocks = KVBlocks(MIXED, 4, CPU)
+    loader = _loader(store)
+    jobs = _jobs(store, 4, chunk_ids=[3], state=True)
+    loader.load(blocks, jobs)
+    loader.close()
+    ((chunk_id, parts),) = by_chunk(jobs)
+    assert (chunk_id, len(parts)) == (3, 9)  # eight planes of 16384 bytes and one of 4096
+    payload = np.zeros(store.geometry.payload_bytes, np.uint8)
+    for job in parts:
+        collect(job, blocks, payload)
+    store.require_payload(3, payload, groups=range(3))
 
 
 def test_what_arrived_can_be_collected_back_into_the_payload(tmp_path: Path) -> None:

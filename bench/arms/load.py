@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from kvio.backends.setting import BackendSetting, HostMemory, SimulatedDevice
 from kvio.blocks import KVBlocks
 from kvio.evidence import CacheState
 from kvio.files import Bytes
-from kvio.jobs import Job, collect, plan_jobs
+from kvio.jobs import Job, by_chunk, collect, plan_jobs
 from kvio.loader import ChunkLoader, LoadSplit
 from kvio.store import ChunkStore
 
@@ -219,13 +218,11 @@ class LoadArm:
         """True when all that was brought in is what was stored; None when nothing was."""
         if not ready.jobs or not self._kind.moves_bytes:
             return None
-        for chunk_id, found in groupby(ready.jobs, lambda job: job.chunk_id):
-            if chunk_id is not None:
-                jobs = list(found)
-                groups = {piece.group for job in jobs for piece in job.pieces if piece.group is not None}
-                self._store.require_payload(
-                    chunk_id, self._payload(jobs, chunk_id, blocks), groups=sorted(groups)
-                )
+        for chunk_id, jobs in by_chunk(ready.jobs):
+            groups = {piece.group for job in jobs for piece in job.pieces if piece.group is not None}
+            self._store.require_payload(
+                chunk_id, self._payload(jobs, chunk_id, blocks), groups=sorted(groups)
+            )
         if ready.state_id is not None:
             self._store.require_state(ready.state_id, state.cpu().numpy())
         return True
