@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from kvio.alignment import DIRECT_ALIGN_BYTES, round_up
 from kvio.backends.protocol import KVIOError
@@ -98,8 +99,10 @@ class ChunkGeometry:
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a bounce buffer that holds one chunk's payload and padding."""
-        return round_up(self.padded_bytes - self.preset.header_bytes, DIRECT_ALIGN_BYTES)
+        """Bytes of a bounce buffer that holds the largest unit, padding included."""
+        padding_bytes = self.padded_bytes - self.file_bytes
+        largest_bytes = max(end - start for start, end in pairwise(self.cuts))
+        return round_up(largest_bytes + padding_bytes, DIRECT_ALIGN_BYTES)
 
     @property
     def notices(self) -> dict[str, str]:
@@ -156,10 +159,29 @@ class ChunkGeometry:
         last_token = min(first_token + self.chunk_tokens, prefix_tokens)
         return tuple(part for part in self.segments if part.is_needed(last_token, prefix_tokens))
 
-    def reads_for(self, chunk_index: int, prefix_tokens: int) -> tuple[ByteRange, ...]:
-        """The reads of a chunk's file for a prefix of `prefix_tokens`; none when windows left it behind.
+    @cached_property
+    def cuts(self) -> tuple[int, ...]:
+        """Payload offsets between which different threads may read: whole planes, `request_bytes` at most.
 
-        The last chunk is read whole, even if one token of it is wanted.
+        One plane is never cut, nor, under O_DIRECT, what does not end on an aligned offset.
+        """
+        unit_bytes = self.preset.request_bytes or self.payload_bytes
+        found = [0]
+        allowed = 0
+        for part in self.segments:
+            plane_bytes = part.num_bytes // len(part.planes)
+            for start in range(part.payload_offset, part.payload_offset + part.num_bytes, plane_bytes):
+                if not self.direct or start % DIRECT_ALIGN_BYTES == 0:
+                    allowed = start
+                if start + plane_bytes - found[-1] > unit_bytes and allowed > found[-1]:
+                    found.append(allowed)
+        return (*found, self.payload_bytes)
+
+    def units_for(self, chunk_index: int, prefix_tokens: int) -> tuple[ByteRange, ...]:
+        """The parts of a chunk's file that a prefix of `prefix_tokens` needs, each for one thread.
+
+        The last chunk is needed whole, even if one token of it is wanted; a chunk that all windows have left
+        behind is not needed at all.
         """
         needed = self.needed_segments(chunk_index, prefix_tokens)
         end_bytes = self.padded_bytes
@@ -169,18 +191,30 @@ class ChunkGeometry:
             end_bytes = self.preset.header_bytes + needed[-1].payload_offset + needed[-1].num_bytes
         if self.direct:
             end_bytes = round_up(end_bytes, DIRECT_ALIGN_BYTES)
-        return tuple(self._split(self.preset.header_bytes, end_bytes))
+        starts = [self.preset.header_bytes + cut for cut in self.cuts[:-1]]
+        starts = [start for start in starts if start < end_bytes]
+        return tuple(
+            ByteRange(start, end - start) for start, end in zip(starts, (*starts[1:], end_bytes), strict=True)
+        )
 
-    def state_reads(self) -> tuple[tuple[ByteRange, ...], ...]:
-        """The reads of the state file, one tuple for each piece that fits a bounce buffer."""
+    def reads_for(self, chunk_index: int, prefix_tokens: int) -> tuple[ByteRange, ...]:
+        """The reads of a chunk's file that a prefix of `prefix_tokens` needs, front to back."""
+        units = self.units_for(chunk_index, prefix_tokens)
+        return tuple(read for unit in units for read in self.split(unit))
+
+    def state_units(self) -> tuple[ByteRange, ...]:
+        """The parts of the state file, each for one thread."""
         end_bytes = self.state_file_bytes
-        starts = range(0, end_bytes, self.slot_bytes)
-        return tuple(tuple(self._split(start, min(start + self.slot_bytes, end_bytes))) for start in starts)
+        return tuple(
+            ByteRange(start, min(self.slot_bytes, end_bytes - start))
+            for start in range(0, end_bytes, self.slot_bytes)
+        )
 
-    def _split(self, start: int, end: int) -> Iterator[ByteRange]:
-        step = self.preset.request_bytes or max(end - start, 1)
-        for offset in range(start, end, step):
-            yield ByteRange(offset, min(step, end - offset))
+    def split(self, unit: ByteRange) -> Iterator[ByteRange]:
+        """The reads of one unit, `request_bytes` each at most."""
+        step = self.preset.request_bytes or unit.num_bytes
+        for start in range(0, unit.num_bytes, step):
+            yield ByteRange(unit.file_offset + start, min(step, unit.num_bytes - start))
 
     def payload_bytes_between(self, first_token: int, prefix_tokens: int) -> int:
         """KV bytes that a prefix of `prefix_tokens` needs of its tokens from `first_token` on; no states."""

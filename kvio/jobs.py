@@ -1,7 +1,8 @@
 """What one thread does at a time: read one chunk, and put its tokens where they belong."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from kvio.backends.protocol import Read
 from kvio.blocks import KVBlocks
-from kvio.chunks import ByteRange, ChunkGeometry
+from kvio.chunks import ByteRange, ChunkGeometry, Segment
 from kvio.files import Bytes
 
 
@@ -20,7 +21,7 @@ class Piece:
     Args:
         group: index of the group in the blocks; None is the linear-attention state, a token a byte.
         planes: positions in the group.
-        slot_offset: first byte in the bounce buffer, which is also the offset in the payload.
+        slot_offset: first byte in the bounce buffer.
         stride_tokens: tokens that the buffer holds of each plane.
         token_bytes: bytes of one token.
         first_token, num_tokens: where in the blocks they go, and how many of them.
@@ -49,17 +50,19 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One read of one file.
+    """What one thread reads of one file without a pause.
 
     Args:
         path: the file.
         chunk_id: number of the chunk's file in the store; None for a state.
+        payload_offset: where in the payload the bounce buffer begins.
         reads: what is asked of the backend.
         pieces: where the bytes go.
     """
 
     path: Path
     chunk_id: int | None
+    payload_offset: int
     reads: tuple[Read, ...]
     pieces: tuple[Piece, ...]
 
@@ -85,53 +88,73 @@ def plan_jobs(
         first_token, prefix_tokens: tokens; whole chunks are read, tokens beyond the prefix go nowhere.
         state: the state's file; None brings no states.
     """
+    indices = geometry.chunks_between(first_token, prefix_tokens)
     jobs = [
-        Job(
-            path,
-            chunk_id,
-            _reads(path, geometry.reads_for(index, prefix_tokens), geometry.preset.header_bytes),
-            _pieces(geometry, index, prefix_tokens),
-        )
-        for index, (chunk_id, path) in zip(
-            geometry.chunks_between(first_token, prefix_tokens), chunks, strict=True
-        )
+        _chunk_job(geometry, unit, index=index, chunk=chunk, prefix_tokens=prefix_tokens)
+        for index, chunk in zip(indices, chunks, strict=True)
+        for unit in geometry.units_for(index, prefix_tokens)
     ]
     if state is not None:
-        jobs.extend(_state_job(geometry, state, ranges) for ranges in geometry.state_reads())
-    return tuple(job for job in jobs if job.reads)
+        jobs.extend(_state_job(geometry, state, unit) for unit in geometry.state_units())
+    return tuple(jobs)
 
 
-def _reads(path: Path, ranges: Sequence[ByteRange], base_offset: int) -> tuple[Read, ...]:
-    return tuple(
-        Read(path, part.file_offset, part.num_bytes, part.file_offset - base_offset) for part in ranges
-    )
-
-
-def _pieces(geometry: ChunkGeometry, index: int, prefix_tokens: int) -> tuple[Piece, ...]:
+def _chunk_job(
+    geometry: ChunkGeometry, unit: ByteRange, *, index: int, chunk: tuple[int, Path], prefix_tokens: int
+) -> Job:
+    chunk_id, path = chunk
+    start = unit.file_offset - geometry.preset.header_bytes
     first_token = index * geometry.chunk_tokens
     num_tokens = min(geometry.chunk_tokens, prefix_tokens - first_token)
-    return tuple(
+    pieces = tuple(
         Piece(
             part.group,
-            part.planes,
-            part.payload_offset,
+            planes,
+            max(part.payload_offset - start, 0),
             geometry.chunk_tokens,
             part.token_bytes,
             first_token,
             num_tokens,
         )
         for part in geometry.needed_segments(index, prefix_tokens)
+        if (planes := _planes_within(part, start, start + unit.num_bytes))
+    )
+    return Job(path, chunk_id, start, _reads(geometry, path, unit), pieces)
+
+
+def _planes_within(part: Segment, start: int, end: int) -> range:
+    """The planes of a segment that lie in bytes [start, end) of the payload; none is cut in two."""
+    plane_bytes = part.num_bytes // len(part.planes)
+    first = max(start - part.payload_offset, 0) // plane_bytes
+    last = max(end - part.payload_offset, 0) // plane_bytes
+    return part.planes[first:last]
+
+
+def _reads(geometry: ChunkGeometry, path: Path, unit: ByteRange) -> tuple[Read, ...]:
+    return tuple(
+        Read(path, part.file_offset, part.num_bytes, part.file_offset - unit.file_offset)
+        for part in geometry.split(unit)
     )
 
 
-def _state_job(geometry: ChunkGeometry, path: Path, ranges: Sequence[ByteRange]) -> Job:
-    start = ranges[0].file_offset
-    end = min(ranges[-1].file_offset + ranges[-1].num_bytes, geometry.layout.state_bytes)
-    piece = Piece(None, range(1), 0, end - start, 1, start, end - start)
-    return Job(path, None, _reads(path, ranges, start), (piece,))
+def _state_job(geometry: ChunkGeometry, path: Path, unit: ByteRange) -> Job:
+    start = unit.file_offset
+    num_tokens = min(unit.num_bytes, geometry.layout.state_bytes - start)
+    piece = Piece(None, range(1), 0, num_tokens, 1, start, num_tokens)
+    return Job(path, None, start, _reads(geometry, path, unit), (piece,))
 
 
-def collect(job: Job, blocks: KVBlocks, image: Bytes) -> None:
-    """Copy what `job` brought in back out of the blocks, to where it lies in the payload `image`."""
+def by_chunk(jobs: Sequence[Job]) -> Iterator[tuple[int, list[Job]]]:
+    """The jobs of each chunk, which several threads may share; states are left out."""
+    for chunk_id, found in groupby(jobs, lambda job: job.chunk_id):
+        if chunk_id is not None:
+            yield chunk_id, list(found)
+
+
+def collect(job: Job, blocks: KVBlocks, payload: Bytes) -> None:
+    """Copy what `job` brought in back out of the blocks, to where it lies in the chunk's payload.
+
+    A payload is whole only after all jobs of its chunk (`by_chunk`).
+    """
     for piece in job.pieces:
-        np.copyto(piece.within(image), piece.destination(blocks).cpu().numpy())
+        np.copyto(piece.within(payload[job.payload_offset :]), piece.destination(blocks).cpu().numpy())

@@ -23,7 +23,8 @@ class Preset:
         align_bytes: a file is padded to a multiple of this; 1 pads nothing.
         direct: O_DIRECT is asked for.
         num_threads: threads that read.
-        request_bytes: largest read handed to the kernel at once; None reads a chunk with one.
+        request_bytes: largest read handed to the kernel at once, and largest part of a chunk that one thread
+            takes (never less than a plane); None reads a chunk with one read.
         open_per_read: each chunk's file is opened and closed around its read.
         front_reads: leaves out the end of a chunk that no window needs any more; stacks read whole files.
     """
@@ -57,7 +58,7 @@ PRESETS: dict[str, Preset] = {
             align_bytes=4096,
             direct=True,
             num_threads=4,
-            request_bytes=None,
+            request_bytes=8 << 20,  # a chunk of a prefix as short as itself keeps all threads busy
             open_per_read=False,
             front_reads=True,
         ),

@@ -1,6 +1,7 @@
-"""From the bounce buffer to the blocks: a strided copy in host memory, or staged copies on a side stream."""
+"""From the bounce buffer to the blocks while the next read is under way: by a thread, or on a side stream."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +13,7 @@ from kvio.blocks import KVBlocks
 from kvio.buffers import CudaRegistrar, HostBuffer
 from kvio.jobs import Job
 
-SLOTS_PER_THREAD = 2  # one is read into while the other is copied to the GPU
+SLOTS_PER_THREAD = 2  # one is read into while the other is copied from
 
 
 class Transfer(Protocol):
@@ -54,32 +55,53 @@ class NoTransfer:
 
 
 class HostTransfer:
-    """Blocks in host memory: a strided copy per segment by numpy, which frees the GIL and adds no threads."""
+    """Blocks in host memory: a copying thread beside each reading one, so that reads never wait for copies.
+
+    numpy copies, because it frees the GIL and, unlike torch, adds no threads of its own.
+    """
 
     def __init__(self, slot_bytes: int, now_s: Callable[[], float]) -> None:
-        self._slot = HostBuffer(slot_bytes)
+        self._slots = [HostBuffer(slot_bytes) for _ in range(SLOTS_PER_THREAD)]
+        self._copies: list[Future[float] | None] = [None] * SLOTS_PER_THREAD
+        self._copier = ThreadPoolExecutor(1, thread_name_prefix="kvio-copy")
+        self._copier.submit(int).result()  # starts the thread
+        self._next = 0
         self._now_s = now_s
         self._scatter_s = 0.0
 
     def next_slot(self) -> HostBuffer:
-        """The one buffer: copies are done when `send` returns."""
-        return self._slot
+        """The buffer used longest ago, once its copy is done."""
+        self._settle(self._next)
+        return self._slots[self._next]
+
+    def _settle(self, number: int) -> None:
+        copy, self._copies[number] = self._copies[number], None
+        if copy is not None:
+            self._scatter_s += copy.result()
 
     def send(self, job: Job, blocks: KVBlocks) -> None:
-        """Copy every piece to its place."""
+        """Have every piece copied to its place; the next read overlaps with it."""
+        self._copies[self._next] = self._copier.submit(self._copy, self._slots[self._next], job, blocks)
+        self._next = (self._next + 1) % SLOTS_PER_THREAD
+
+    def _copy(self, slot: HostBuffer, job: Job, blocks: KVBlocks) -> float:
         start_s = self._now_s()
         for piece in job.pieces:
-            np.copyto(piece.destination(blocks).numpy(), piece.within(self._slot.array))
-        self._scatter_s += self._now_s() - start_s
+            np.copyto(piece.destination(blocks).numpy(), piece.within(slot.array))
+        return self._now_s() - start_s
 
     def finish(self) -> tuple[float | None, float | None]:
-        """Seconds of scattering; there is no device to copy to."""
+        """Seconds of scattering, overlapped with reads or not; there is no device to copy to."""
+        for number in range(SLOTS_PER_THREAD):
+            self._settle(number)
         scatter_s, self._scatter_s = self._scatter_s, 0.0
         return None, scatter_s
 
     def close(self) -> None:
-        """Let the buffer go."""
-        self._slot.close()
+        """Stop the thread, let the buffers go."""
+        self._copier.shutdown()
+        for slot in self._slots:
+            slot.close()
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """The load arm: bring a prefix's KV from storage into device blocks, then take the first-token step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from kvio.backends.setting import BackendSetting, HostMemory, SimulatedDevice
 from kvio.blocks import KVBlocks
 from kvio.evidence import CacheState
 from kvio.files import Bytes
-from kvio.jobs import Job, collect, plan_jobs
+from kvio.jobs import Job, by_chunk, collect, plan_jobs
 from kvio.loader import ChunkLoader, LoadSplit
 from kvio.store import ChunkStore
 
@@ -218,25 +218,24 @@ class LoadArm:
         """True when all that was brought in is what was stored; None when nothing was."""
         if not ready.jobs or not self._kind.moves_bytes:
             return None
-        for job in ready.jobs:
-            if job.chunk_id is not None:
-                groups = sorted({piece.group for piece in job.pieces if piece.group is not None})
-                self._store.require_payload(
-                    job.chunk_id, self._payload(job, job.chunk_id, blocks), groups=groups
-                )
+        for chunk_id, jobs in by_chunk(ready.jobs):
+            groups = {piece.group for job in jobs for piece in job.pieces if piece.group is not None}
+            self._store.require_payload(
+                chunk_id, self._payload(jobs, chunk_id, blocks), groups=sorted(groups)
+            )
         if ready.state_id is not None:
             self._store.require_state(ready.state_id, state.cpu().numpy())
         return True
 
-    def _payload(self, job: Job, chunk_id: int, blocks: KVBlocks) -> Bytes:
+    def _payload(self, jobs: Sequence[Job], chunk_id: int, blocks: KVBlocks) -> Bytes:
         """The chunk as it arrived; tokens beyond the prefix, which went nowhere, are read from the file."""
-        whole = all(piece.num_tokens == piece.stride_tokens for piece in job.pieces)
-        payload = (
-            np.empty(self._store.geometry.payload_bytes, np.uint8)
-            if whole
-            else self._store.read_payload(chunk_id)
-        )
-        collect(job, blocks, payload)
+        whole = all(piece.num_tokens == piece.stride_tokens for job in jobs for piece in job.pieces)
+        if whole:
+            payload = np.empty(self._store.geometry.payload_bytes, np.uint8)
+        else:
+            payload = self._store.read_payload(chunk_id)
+        for job in jobs:
+            collect(job, blocks, payload)
         return payload
 
     def _outcome(

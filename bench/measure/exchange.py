@@ -9,7 +9,7 @@ from kvio.backends import find_backend
 from kvio.backends.setting import BackendSetting, HostMemory
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
-from kvio.jobs import collect, plan_jobs
+from kvio.jobs import by_chunk, collect, plan_jobs
 from kvio.loader import ChunkLoader
 from kvio.store import ChunkStore
 
@@ -66,11 +66,11 @@ class StoreExchange:
             first_token=0,
             prefix_tokens=num_tokens,
         )
-        for job in jobs:
+        for chunk_id, parts in by_chunk(jobs):
             payload = np.zeros(self._geometry.payload_bytes, np.uint8)
-            collect(job, source, payload)
-            if job.chunk_id is not None:
-                store.write_chunk(job.chunk_id, payload)
+            for job in parts:
+                collect(job, source, payload)
+            store.write_chunk(chunk_id, payload)
         if store.num_states:
             store.write_state(0, source.state.cpu().numpy())
         return store

@@ -1,0 +1,194 @@
+"""Presets and chunk geometry: bytes, counts and offsets of real stacks' files."""
+
+import dataclasses
+
+import pytest
+
+from kvio.backends.protocol import KVIOError
+from kvio.chunks import ByteRange, ChunkGeometry
+from kvio.layout import KVLayout, Plane, uniform_layout
+from kvio.presets import PRESETS, adapt_preset, find_preset
+
+LLAMA_8B = uniform_layout(32, 8 * 128 * 2)  # Llama-3.1-8B bf16: 32 layers, 8 KV heads of 128
+DEEPSEEK_V3 = uniform_layout(61, (512 + 64) * 2, roles=("latent",))  # MLA bf16: latent 512 and rope 64
+
+
+def _geometry(layout: KVLayout, name: str, **overrides: int | bool | None) -> ChunkGeometry:
+    return ChunkGeometry(layout, adapt_preset(find_preset(name), **overrides))  # type: ignore[arg-type]
+
+
+def _windowed_layout() -> KVLayout:
+    """Four layers of 2 x 4096 bytes per token, every second one with a window of 8 tokens."""
+    return KVLayout(
+        tuple(Plane(layer, role, 4096, 8 if layer % 2 else None) for layer in range(4) for role in ("k", "v"))
+    )
+
+
+def test_llama_8b_keeps_131072_bytes_per_token_and_deepseek_v3_70272() -> None:
+    assert LLAMA_8B.bytes_per_token == 131_072
+    assert DEEPSEEK_V3.bytes_per_token == 70_272
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "file_bytes", "threads"),
+    [
+        ("best", 256, 33_554_432, 4),
+        ("lmcache", 256, 33_554_432, 4),
+        ("vllm-fs", 16, 2_097_152, 16),
+        ("sglang-page", 64, 8_388_608, 1),
+    ],
+)
+def test_a_chunk_of_llama_8b_is_as_large_as_the_stack_writes_it(
+    name: str, tokens: int, file_bytes: int, threads: int
+) -> None:
+    geometry = _geometry(LLAMA_8B, name)
+    assert (geometry.chunk_tokens, geometry.padded_bytes) == (tokens, file_bytes)
+    assert geometry.preset.num_threads == threads
+    assert geometry.notices == {}
+
+
+def test_every_preset_names_its_stack_version_and_source() -> None:
+    for name, preset in PRESETS.items():
+        assert preset.name == name
+        assert all((preset.stack, preset.version, preset.source))
+
+
+def test_lmcache_and_sglang_read_buffered_and_the_others_past_the_page_cache() -> None:
+    direct = {name: _geometry(LLAMA_8B, name).direct for name in PRESETS}
+    assert direct == {"best": True, "lmcache": False, "vllm-fs": True, "sglang-page": False}
+
+
+def test_stacks_read_a_chunk_with_one_request_and_ours_with_four() -> None:
+    counts = {name: len(_geometry(LLAMA_8B, name).reads_for(0, 256)) for name in PRESETS}
+    assert counts == {"best": 4, "lmcache": 1, "vllm-fs": 1, "sglang-page": 1}
+
+
+def test_role_major_is_all_k_planes_then_all_v_planes() -> None:
+    segments = _geometry(LLAMA_8B, "lmcache").segments
+    assert [(part.planes, part.payload_offset, part.num_bytes) for part in segments] == [
+        (range(0, 64, 2), 0, 16_777_216),
+        (range(1, 65, 2), 16_777_216, 16_777_216),
+    ]
+
+
+def test_layer_major_is_one_segment_in_the_order_of_the_groups() -> None:
+    segments = _geometry(LLAMA_8B, "vllm-fs").segments
+    assert [(part.planes, part.payload_offset, part.num_bytes) for part in segments] == [
+        (range(64), 0, 2_097_152)
+    ]
+
+
+def test_an_mla_chunk_of_16_tokens_is_padded_and_says_by_how_much() -> None:
+    geometry = _geometry(DEEPSEEK_V3, "best", chunk_tokens=16)
+    assert (geometry.file_bytes, geometry.padded_bytes) == (1_124_352, 1_126_400)
+    assert geometry.direct
+    assert "2048 bytes of padding" in geometry.notices["padded_chunk"]
+
+
+@pytest.mark.parametrize("tokens", [32, 256])
+def test_an_mla_chunk_of_32_or_256_tokens_needs_no_padding(tokens: int) -> None:
+    assert _geometry(DEEPSEEK_V3, "best", chunk_tokens=tokens).notices == {}
+
+
+def test_a_stack_loses_o_direct_on_the_same_chunk_and_that_is_said() -> None:
+    geometry = _geometry(DEEPSEEK_V3, "vllm-fs")
+    assert geometry.padded_bytes == 1_124_352
+    assert not geometry.direct
+    assert "vLLM loses O_DIRECT" in geometry.notices["direct_lost"]
+
+
+def test_reads_of_the_padded_chunk_are_all_aligned() -> None:
+    geometry = _geometry(DEEPSEEK_V3, "best", chunk_tokens=16, request_bytes=65_536)
+    reads = geometry.reads_for(0, 16)
+    assert sum(read.num_bytes for read in reads) == 1_126_400
+    assert all(read.file_offset % 4096 == 0 and read.num_bytes % 4096 == 0 for read in reads)
+    # two planes of 18432 bytes end on an aligned offset, one does not; the last three carry the padding
+    assert {read.num_bytes for read in reads} == {36_864, 57_344}
+
+
+def test_the_reads_of_a_chunk_cover_it_once_whatever_their_size() -> None:
+    for request_bytes in (4096, 12_288, 1 << 20, 3 << 20, 1 << 30):
+        geometry = _geometry(LLAMA_8B, "best", request_bytes=request_bytes)
+        end = 0
+        for read in geometry.reads_for(0, 256):
+            assert read.file_offset == end
+            assert read.num_bytes <= request_bytes
+            end += read.num_bytes
+        assert end == 33_554_432
+
+
+def test_one_token_of_a_chunk_costs_reading_it_whole_but_needs_its_own_bytes_only() -> None:
+    geometry = _geometry(LLAMA_8B, "lmcache")
+    assert geometry.reads_for(0, 1) == (ByteRange(0, 33_554_432),)
+    assert geometry.payload_bytes_between(0, 1) == 131_072
+
+
+def test_an_old_chunk_outside_all_windows_needs_the_front_of_its_file_only() -> None:
+    geometry = _geometry(_windowed_layout(), "best", chunk_tokens=4)
+    # 8 planes x 4 tokens x 4096 bytes; the 4 unlimited planes lie in front
+    assert geometry.padded_bytes == 131_072
+    assert geometry.reads_for(0, 12) == (ByteRange(0, 65_536),)
+    assert geometry.reads_for(0, 11) == (ByteRange(0, 131_072),)
+    assert geometry.reads_for(1, 12) == (ByteRange(0, 131_072),)
+
+
+def test_a_stack_reads_whole_files_even_beyond_its_windows() -> None:
+    geometry = _geometry(_windowed_layout(), "lmcache", chunk_tokens=4)
+    assert geometry.reads_for(0, 12) == (ByteRange(0, 131_072),)
+
+
+def test_a_chunk_that_all_windows_left_behind_is_not_read() -> None:
+    layout = KVLayout((Plane(0, "k", 4096, 8), Plane(0, "v", 4096, 8)))
+    geometry = _geometry(layout, "best", chunk_tokens=4)
+    assert geometry.reads_for(0, 12) == ()
+
+
+def test_needed_bytes_agree_with_the_layout_at_any_length() -> None:
+    layout = _windowed_layout()
+    geometry = _geometry(layout, "best", chunk_tokens=4)
+    for tokens in (0, 1, 7, 8, 9, 100):
+        assert geometry.payload_bytes_between(0, tokens) == layout.bytes_at(tokens)
+
+
+def test_the_marginal_question_counts_the_next_tokens_only() -> None:
+    geometry = _geometry(_windowed_layout(), "best", chunk_tokens=4)
+    # 2 more tokens after 100: 4 unlimited and 4 windowed planes of 4096 bytes
+    assert geometry.payload_bytes_between(100, 102) == 2 * 8 * 4096
+    # 20 more: the windowed planes keep 8 of them
+    assert geometry.payload_bytes_between(100, 120) == (20 * 4 + 8 * 4) * 4096
+
+
+def test_chunks_between_covers_the_tokens_and_nothing_else() -> None:
+    geometry = _geometry(LLAMA_8B, "best")
+    assert geometry.chunks_between(0, 0) == range(0)
+    assert geometry.chunks_between(0, 1) == range(0, 1)
+    assert geometry.chunks_between(0, 256) == range(0, 1)
+    assert geometry.chunks_between(0, 257) == range(0, 2)
+    assert geometry.chunks_between(300, 600) == range(1, 3)
+
+
+def test_a_chunk_beyond_the_prefix_is_refused() -> None:
+    with pytest.raises(KVIOError, match="begins at token 256, beyond a prefix of 256"):
+        _geometry(LLAMA_8B, "best").reads_for(1, 256)
+
+
+def test_a_header_is_skipped_and_costs_o_direct_unless_it_is_aligned() -> None:
+    odd = dataclasses.replace(find_preset("vllm-fs"), header_bytes=128)
+    even = dataclasses.replace(find_preset("vllm-fs"), header_bytes=4096)
+    assert not ChunkGeometry(LLAMA_8B, odd).direct
+    assert ChunkGeometry(LLAMA_8B, even).reads_for(0, 16) == (ByteRange(4096, 2_097_152),)
+
+
+def test_an_unaligned_request_size_is_refused_under_o_direct_and_taken_without() -> None:
+    with pytest.raises(KVIOError, match="request_bytes is 5000, not a multiple of 4096"):
+        _geometry(LLAMA_8B, "best", request_bytes=5000)
+    assert len(_geometry(LLAMA_8B, "best", request_bytes=5000, direct=False).reads_for(0, 256)) > 6000
+
+
+def test_unknown_presets_and_impossible_values_are_named() -> None:
+    with pytest.raises(KVIOError, match="unknown preset 'x'; there are: best, lmcache"):
+        find_preset("x")
+    with pytest.raises(KVIOError, match="num_threads is 0; it must be positive"):
+        adapt_preset(find_preset("best"), num_threads=0)
+    with pytest.raises(KVIOError, match="keeps nothing per token"):
+        _geometry(KVLayout((), state_bytes=4096), "best")

@@ -1,0 +1,112 @@
+"""A run's scratch directory goes when the run does, and never before."""
+
+import fcntl
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvio.scratch import LOCK_NAME, ScratchError, clean_stale, open_scratch
+
+HOLD = """
+import signal, sys
+from pathlib import Path
+from kvio.scratch import open_scratch
+with open_scratch(Path(sys.argv[1])) as directory:
+    (directory / "chunk").write_bytes(b"kv")
+    print(directory, flush=True)
+    signal.pause()
+"""
+
+
+def _held_by_child(parent: Path) -> tuple[subprocess.Popen[str], Path]:
+    child = subprocess.Popen([sys.executable, "-c", HOLD, str(parent)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    return child, Path(child.stdout.readline().strip())
+
+
+def test_the_directory_is_private_and_gone_after_the_block(tmp_path: Path) -> None:
+    with open_scratch(tmp_path) as directory:
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        (directory / "chunk").write_bytes(b"kv")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError, SystemExit])
+def test_it_is_gone_after_a_failure_and_after_ctrl_c(tmp_path: Path, failure: type[BaseException]) -> None:
+    with pytest.raises(failure), open_scratch(tmp_path):
+        raise failure
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_may_vanish_meanwhile(tmp_path: Path) -> None:
+    with open_scratch(tmp_path) as directory:
+        (directory / LOCK_NAME).unlink()
+        directory.rmdir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cleaning_leaves_a_live_run_alone(tmp_path: Path) -> None:
+    with open_scratch(tmp_path) as directory:
+        assert clean_stale(tmp_path) == []
+        assert directory.is_dir()
+
+
+def test_kill_9_leaves_a_directory_that_the_next_cleaning_removes(tmp_path: Path) -> None:
+    child, directory = _held_by_child(tmp_path)
+    try:
+        assert clean_stale(tmp_path) == []
+        assert (directory / "chunk").read_bytes() == b"kv"
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    assert directory.is_dir()
+    assert clean_stale(tmp_path) == [directory]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_in_another_process_removes_its_directory(tmp_path: Path) -> None:
+    child, directory = _held_by_child(tmp_path)
+    child.send_signal(signal.SIGINT)
+    child.communicate()
+    assert not directory.exists()
+
+
+def test_cleaning_removes_newborn_empties_but_nothing_that_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "kvcross-empty").mkdir()
+    (tmp_path / "kvcross-foreign").mkdir()
+    (tmp_path / "kvcross-foreign" / "thesis").write_text("mine")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "kvcross-link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "kvcross-file").write_text("mine")
+    assert clean_stale(tmp_path) == [tmp_path / "kvcross-empty"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "elsewhere",
+        "kvcross-file",
+        "kvcross-foreign",
+        "kvcross-link",
+    ]
+
+
+def test_two_runs_in_one_parent_do_not_meet(tmp_path: Path) -> None:
+    with open_scratch(tmp_path) as first, open_scratch(tmp_path) as second:
+        assert first != second
+        assert clean_stale(tmp_path) == []
+
+
+def test_the_lock_is_held_against_other_descriptors(tmp_path: Path) -> None:
+    with open_scratch(tmp_path) as directory:
+        descriptor = os.open(directory / LOCK_NAME, os.O_RDWR)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+
+
+def test_a_missing_parent_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ScratchError, match="gone: no such directory"), open_scratch(tmp_path / "gone"):
+        pass
+    assert clean_stale(tmp_path / "gone") == []
