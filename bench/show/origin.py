@@ -35,7 +35,18 @@ class Facts:
 
 def fact_rows(facts: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Flat (name, value) rows of a facts dict; the unit in a name picks the format."""
-    return tuple((printable(name), format_named(name, value)) for name, value in flatten(facts))
+    return tuple((say_name(name, value), format_named(name, value)) for name, value in flatten(facts))
+
+
+def _in_a_line(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in fact_rows(facts))
+
+
+def say_name(name: str, value: object) -> str:
+    """A fact's name in words, without the unit that its formatted value says itself."""
+    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
+    said = name.removesuffix("_s").removesuffix("_bytes") if numeric and not name.endswith("_per_s") else name
+    return printable(said).replace("_", " ").replace(".", " · ")
 
 
 def format_named(name: str, value: object) -> str:
@@ -57,7 +68,9 @@ def plan_rows(run: RunRecord) -> tuple[tuple[str, str], ...]:
     """The plan as asked; loads one by one; what was left open is not listed."""
     asked = run.plan.model_dump(mode="json", exclude_none=True, exclude={"loads", "simulation"})
     loads = {
-        f"load {number}": ", ".join(f"{name} {format_fact(value)}" for name, value in load.items())
+        f"load {number}": ", ".join(
+            f"{say_name(name, value)} {format_named(name, value)}" for name, value in load.items()
+        )
         for number, load in enumerate(run.plan.model_dump(mode="json", exclude_none=True)["loads"], start=1)
     }
     made = {} if run.plan.simulation is None else {"simulation": run.plan.simulation.model_dump(mode="json")}
@@ -84,7 +97,7 @@ def check_rows(run: RunRecord) -> tuple[tuple[str, str, str], ...]:
         passed = [value for value in facts.values() if isinstance(value, bool)]
         state = "" if not passed else "ok" if all(passed) else "bad"
         said = "; ".join(
-            f"{key.replace('_', ' ')} {format_named(key, value)}".strip() for key, value in facts.items()
+            f"{say_name(key, value)} {format_named(key, value)}".strip() for key, value in facts.items()
         )
         rows.append((printable(name.replace("_", " ")), said or "—", state))
     return tuple(rows)
@@ -109,7 +122,9 @@ def way_rows(run: RunRecord, samples: Sequence[Sample]) -> tuple[tuple[str, str]
     """How each series was carried out: proven path and cache state, and its settings."""
     rows = []
     for name, info in run.series.items():
-        settings = ", ".join(f"{key} {format_fact(value)}" for key, value in flatten(info.settings))
+        settings = ", ".join(
+            f"{say_name(key, value)} {format_named(key, value)}" for key, value in flatten(info.settings)
+        )
         ways = (data_path(samples, name), cache_state(run, samples, series=name))
         rows.append(
             (f"{info.arm}: {series_label(run, name)}", "; ".join(w for w in (*ways, settings) if w) or "—")
