@@ -19,7 +19,7 @@ def test_spots_of_several_runs_stand_side_by_side() -> None:
     assert len(comparison.rows) == 6
     assert [row[0] for row in comparison.rows] == ["20250102T030405-ab12"] * 3 + ["second"] * 3
     assert comparison.rows[3][2:] == (
-        "NFS", "posix best", "posix-direct", "cold", "C*", "crossover", "7,208 [6,890–7,545]",
+        "NFS", "posix, best layout", "posix-direct", "cold", "C*", "crossover", "7,208 [6,890–7,545]",
         "512 to 32,768 tokens", "7,424",
     )  # fmt: skip
 
@@ -28,19 +28,24 @@ def test_runs_of_different_machines_are_refused_with_the_facts_that_differ() -> 
     other = {
         "device_name": "NVIDIA A100",
         "cpu_model": "AMD EPYC 9654",
-        "memory_bytes": 137438953472,
-        "numa": {"nodes": 2},
+        "memory_bytes": 2**37 + 1,
+        "usable_cores": 8.0,
+        "kernel_release": "6.9.0",
     }
     with pytest.raises(DifferentMachinesError) as refusal:
         compare([result(), result(run_id="other", machine=other)])
     assert str(refusal.value) == (
         "20250102T030405-ab12, other come from different machines "
-        "(device_name: NVIDIA H200 against NVIDIA A100; numa.nodes: — against 2); compare runs of one machine only"
+        "(device_name: NVIDIA H200 against NVIDIA A100; usable_cores: — against 8); "
+        "compare runs of one machine only"
     )
 
 
 def test_facts_of_the_moment_do_not_make_another_machine() -> None:
-    first, second = ({"device_name": "x", "memory": {"available_bytes": n}} for n in (1, 2))
+    first, second = (
+        {"device_name": "x", "noise": {"load_average": n}, "gpus": [{"name": "g", "sm_clock_mhz": n}]}
+        for n in (1, 2)
+    )
     assert differing_facts([make_run(machine=first), make_run(machine=second)]) == {}
 
 

@@ -31,10 +31,10 @@ def texts(axes: Axes) -> str:
 def test_both_arms_are_drawn_at_every_length_with_their_medians() -> None:
     axes = draw(make_run(), SAMPLES, ANALYSIS)
     lines = {str(line.get_label()): line for line in axes.lines}
-    recompute = lines["recompute: sdpa"]
+    recompute = lines["recompute (bfloat16)"]
     assert list(recompute.get_xdata()) == list(TOKENS)
     assert list(recompute.get_ydata()) == [p.recompute_s.value for p in ANALYSIS.points if p.recompute_s]
-    assert list(lines["load: posix best"].get_ydata()) == [
+    assert list(lines["load: posix, best layout"].get_ydata()) == [
         p.load_s.value for p in ANALYSIS.points if p.load_s
     ]
     assert texts(axes) == ""
@@ -80,8 +80,8 @@ def test_no_load_samples_draws_recompute_and_says_what_is_missing() -> None:
     spot = make_spot(verdict="inconclusive", crossings=(), reason="no load samples")
     recompute = [sample for sample in SAMPLES if sample.case.arm == "recompute"]
     axes = draw(make_run(), recompute, replace(ANALYSIS, points=points, spots=(spot,)))
-    assert texts(axes) == "no load samples (posix best)"
-    assert "recompute: sdpa" in {line.get_label() for line in axes.lines}
+    assert texts(axes) == "no samples: load: posix, best layout"
+    assert "recompute (bfloat16)" in {line.get_label() for line in axes.lines}
     assert not any(0 in line.get_ydata() for line in axes.lines)
 
 
@@ -90,16 +90,16 @@ def test_one_point_without_interval_is_drawn_and_said() -> None:
     samples = [sample for sample in SAMPLES if sample.case.prefix_tokens == 512]
     axes = draw(make_run(), samples, replace(ANALYSIS, points=(point,), fits=()))
     assert texts(axes).splitlines() == [
-        "no interval at some lengths (sdpa): too few rounds",
-        "recompute (sdpa) was measured at one length only",
-        "no interval at some lengths (posix best): too few rounds",
-        "load (posix best) was measured at one length only",
+        "no interval at some lengths, too few rounds: recompute (bfloat16)",
+        "measured at one length only: recompute (bfloat16)",
+        "no interval at some lengths, too few rounds: load: posix, best layout",
+        "measured at one length only: load: posix, best layout",
     ]
 
 
 def test_nothing_measured_is_an_empty_figure_that_says_so() -> None:
     axes = draw(make_run(series={}), [], Analysis((), (), ()))
-    assert texts(axes).splitlines() == ["no recompute samples (recompute)", "no load samples (load)"]
+    assert texts(axes).splitlines() == ["no samples: recompute", "no samples: load"]
 
 
 def test_two_load_series_have_their_own_colours_and_markers() -> None:
@@ -109,7 +109,7 @@ def test_two_load_series_have_their_own_colours_and_markers() -> None:
     run = make_run(series={**make_run().series, "load-2": info})
     axes = draw(run, [*SAMPLES, *second], replace(ANALYSIS, points=points))
     lines = {str(line.get_label()): (line.get_color(), line.get_marker()) for line in axes.lines}
-    looks = [lines["recompute: sdpa"], lines["load: posix best"], lines["load: lmcache"]]
+    looks = [lines["recompute (bfloat16)"], lines["load: posix, best layout"], lines["load: lmcache"]]
     assert looks == [("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^")]
 
 
@@ -118,7 +118,7 @@ def test_the_caption_names_path_state_repeats_storage_with_its_limit_and_depth()
     run = make_run(plan=Plan(model="qwen3-8b", limit_bytes_per_s=2e9))
     assert caption(run, shallow, ANALYSIS) == (
         "Qwen3-8B (bfloat16) on NVIDIA H200; Samsung PM1743 limited to 2.00 GB/s; "
-        "posix best over posix-direct, cold page cache; 3 rounds × 2 samples; "
+        "posix, best layout over posix-direct, cold page cache; 3 rounds × 2 samples; "
         "recompute scaled from 4 of 36 layers; bands and bars: 95 % intervals over rounds."
     )
 

@@ -30,17 +30,17 @@ def test_the_page_holds_every_section() -> None:
     for part in (
         "beyond C* = 7,208 tokens (95 % interval 6,890 to 7,545 tokens",
         "Both arms by prefix length",
-        "C* (p95 load) crossover 7,391 [7,010–7,802] 4,096 to 8,192 tokens",
+        "C* (p95 load) crossover 7,391 [7,010–7,802] 4,096–8,192 512–32,768 7,424",
         "P* crossover 3,604",
         "Break-even bandwidth and tails",
         "0.5× bandwidth",
-        "right answer passed yes; max difference 0.0078",
-        "negative control passed yes",
-        "drift : load got 9 % slower over the sweep. One arm got slower or faster",
+        "right answer (posix/best) passed; max difference 0.0078; control difference 1.4",
+        "layer-scaling error relative error 2.10 %; tokens 512",
+        "drift_load : load got 9 % slower over the sweep. Load got steadily slower or faster",
         "half_line (harmless)",
-        "Price of the harness null load 0.210 ms",
-        "load: posix best posix-direct; cold; backend posix, preset best, num threads 8",
-        "recompute: sdpa 0.02 + 2e-05 n + 4e-09 n² 0.400 %",
+        "price of the harness (null backend) tokens 512; seconds 0.210 ms",
+        "load: posix, best layout posix-direct; cold; backend posix, preset best, num threads 8",
+        "recompute (bfloat16) 0.02 + 2e-05 n + 4e-09 n² 0.400 %",
         "Storage name Samsung PM1743",
         "AMD EPYC 9654",
         "torch 2.13.0",
@@ -86,8 +86,8 @@ def test_a_run_with_nothing_measured_is_still_a_page() -> None:
 
 
 def test_a_failed_check_is_marked() -> None:
-    run = make_run(checks={"right_answer": {"passed": False}})
-    assert '<dd class="bad">passed no</dd>' in render_report(run, SAMPLES, ANALYSIS)
+    run = make_run(checks={"answer:x": {"passed": False, "message": "logits differ"}})
+    assert '<dd class="bad">FAILED; logits differ</dd>' in render_report(run, SAMPLES, ANALYSIS)
 
 
 def test_writing_twice_gives_equal_bytes_and_leaves_no_part_file(tmp_path: Path) -> None:

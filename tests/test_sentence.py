@@ -11,7 +11,7 @@ from tests.sweeps import make_analysis, make_notice, make_run, make_samples, mak
 SAMPLES = make_samples(num_rounds=2, num_samples=2)
 ANALYSIS = make_analysis(SAMPLES)
 START = (
-    "For Qwen3-8B (bfloat16) on NVIDIA H200, loading from Samsung PM1743 by posix "
+    "For Qwen3-8B (bfloat16) on NVIDIA H200, loading from Samsung PM1743 by posix (best layout) "
     "over posix-direct (cold page cache), "
 )
 MEASURED = "measured 512 to 32,768 tokens, 2 rounds × 2 samples"
@@ -75,9 +75,13 @@ def test_a_crossing_without_an_interval_says_so() -> None:
     assert "= 7,208 tokens (no 95 % interval: too few rounds, measured" in said
 
 
-def test_an_extrapolated_value_says_so() -> None:
-    crossing = Crossing(Estimate(90000.0, 8e4, 1e5), (16384, 32768), load_wins_beyond=True, extrapolated=True)
-    assert "C* = 90,000 tokens, extrapolated from the fitted curves (95 %" in say(crossings=(crossing,))
+def test_an_extrapolated_crossing_is_said_after_the_verdict_and_as_what_it_is() -> None:
+    crossing = Crossing(Estimate(90000.0), (32768, 32768), load_wins_beyond=True, extrapolated=True)
+    said = say(verdict="recompute_always_wins", crossings=(crossing,))
+    assert said.endswith(
+        "so no C* lies in the range; the fitted curves cross at 90,000 tokens, an extrapolation "
+        f"({MEASURED})."
+    )
 
 
 def test_load_may_win_only_below() -> None:
@@ -87,14 +91,15 @@ def test_load_may_win_only_below() -> None:
 
 def test_cold_in_a_virtual_machine_is_cold_in_guest() -> None:
     run = make_run(storage={"name": "ext4 on vda (virtio)", "in_guest": True})
-    assert "ext4 on vda (virtio) by posix over posix-direct (cold in guest page cache)" in describe_answer(
-        run, SAMPLES, ANALYSIS
+    assert (
+        "ext4 on vda (virtio) by posix (best layout) over posix-direct (cold in guest page cache)"
+        in describe_answer(run, SAMPLES, ANALYSIS)
     )
 
 
 def test_a_read_limit_is_part_of_the_storage() -> None:
     run = make_run(plan=Plan(model="qwen3-8b", limit_bytes_per_s=2e9))
-    assert "loading from Samsung PM1743 limited to 2.00 GB/s by posix" in describe_answer(
+    assert "loading from Samsung PM1743 limited to 2.00 GB/s by posix (best layout)" in describe_answer(
         run, SAMPLES, ANALYSIS
     )
 
@@ -109,9 +114,28 @@ def test_scaled_layers_are_said() -> None:
     )
 
 
+def test_notices_of_the_analysis_are_said_once_by_their_codes() -> None:
+    spot = make_spot(notices=("few_rounds: 2 rounds, so the interval supposes near-normal noise",))
+    points = tuple(replace(point, notices=("few_rounds", "noisy_load")) for point in ANALYSIS.points)
+    notices = ("load-1: few_rounds: 2 rounds, so", "load-1: noisy_load at 512 tokens", "other: text")
+    analysis = replace(ANALYSIS, spots=(spot,), points=points, notices=notices)
+    assert describe_answer(make_run(), SAMPLES, analysis).endswith(
+        "; suspect: few_rounds, other, noisy_load)."
+    )
+
+
+def test_only_samples_that_were_proved_cold_tell_the_path_of_a_cold_series() -> None:
+    settings = {"backend": "posix", "preset": "best", "cache_state": "direct"}
+    info = make_run().series["load-1"].model_copy(update={"settings": settings})
+    run = make_run(series={**make_run().series, "load-1": info})
+    stray = replace(SAMPLES[-1].outcome, cache_state="unverified", data_path="posix-buffered")
+    said = describe_answer(run, [*SAMPLES, replace(SAMPLES[-1], outcome=stray)], ANALYSIS)
+    assert "over posix-direct (cold page cache)" in said
+
+
 def test_suspect_notices_are_said_and_harmless_ones_are_not() -> None:
     run = make_run(notices=(make_notice(), Notice(code="half_line", message="dropped", suspect=False)))
-    assert describe_answer(run, SAMPLES, ANALYSIS).endswith("2 samples; suspect: drift).")
+    assert describe_answer(run, SAMPLES, ANALYSIS).endswith("2 samples; suspect: drift_load).")
 
 
 def test_without_any_load_series_the_sentence_says_that_nothing_can_be_said() -> None:

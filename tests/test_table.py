@@ -12,7 +12,7 @@ ANALYSIS = make_analysis(SAMPLES)
 
 def test_every_length_is_one_line_with_both_arms_and_their_intervals() -> None:
     lines = plain_table(make_run(), ANALYSIS).splitlines()
-    assert lines[0] == "Qwen3-8B: recompute against load by posix best"
+    assert lines[0] == "Qwen3-8B: recompute against load by posix, best layout"
     assert lines[1].split("  ")[0] == "prefix tokens"
     point = ANALYSIS.points[1]
     assert point.recompute_s is not None and point.load_s is not None
@@ -29,18 +29,22 @@ def test_a_missing_arm_is_a_dash() -> None:
 
 
 def test_notices_are_marked_and_explained_below() -> None:
-    point = replace(ANALYSIS.points[0], notices=("drift", "drift", "not_cold"), recompute_scaled=True)
+    point = replace(
+        ANALYSIS.points[0], notices=("drift_load", "drift_load", "not_cold"), recompute_scaled=True
+    )
     lines = plain_table(make_run(notices=(make_notice(),)), replace(ANALYSIS, points=(point,))).splitlines()
     assert lines[2].endswith("1 2")
     assert lines[3:] == [
         "* scaled from fewer layers",
-        "1 drift: load got 9 % slower over the sweep",
-        "2 not_cold",
+        "1 drift_load: load got 9 % slower over the sweep",
+        "2 not_cold: Bytes came from the page cache, not from storage; such samples do not count as cold.",
     ]
 
 
 def test_a_series_without_points_is_said() -> None:
-    assert plain_table(make_run(), replace(ANALYSIS, points=())).endswith("posix best: nothing measured")
+    assert plain_table(make_run(), replace(ANALYSIS, points=())).endswith(
+        "posix, best layout: nothing measured"
+    )
 
 
 def test_nothing_at_all_is_said() -> None:

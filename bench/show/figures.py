@@ -59,17 +59,17 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     missing: list[str] = []
     rows = _series_styles(run, samples, analysis)
     for series, arm, colour, marker in rows:
-        name = series_label(run, series)
-        _draw_rounds(axes, of_series(samples, series), colour=colour)
+        name = _name(run, series, arm)
+        _draw_rounds(axes, of_series(run, samples, series), colour=colour)
         known = _estimates(run, samples, analysis, series=series, arm=arm)
         if known:
-            _draw_points(axes, known, label=f"{arm}: {name}", colour=colour, marker=marker)
+            _draw_points(axes, known, label=name, colour=colour, marker=marker)
         else:
-            missing.append(f"no {arm} samples ({name})")
+            missing.append(f"no samples: {name}")
         if not all(_bounded(estimate) for estimate in known.values()):
-            missing.append(f"no interval at some lengths ({name}): too few rounds")
+            missing.append(f"no interval at some lengths, too few rounds: {name}")
         if len(known) == 1:
-            missing.append(f"{arm} ({name}) was measured at one length only")
+            missing.append(f"measured at one length only: {name}")
     for fit in analysis.fits:
         _draw_fit(axes, fit, colours={series: colour for series, _, colour, _ in rows})
     _scale_axes(axes, samples, analysis)
@@ -78,6 +78,11 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
         _draw_spot(axes, spot)
     _draw_legend(axes)
     _say_missing(axes, missing)
+
+
+def _name(run: RunRecord, series: str, arm: str) -> str:
+    label = series_label(run, series)
+    return label if label.startswith(arm) else f"{arm}: {label}"
 
 
 def _series_styles(
@@ -159,10 +164,11 @@ def _draw_fit(axes: Axes, fit: Fit, *, colours: dict[str, str]) -> None:
 
 
 def _draw_spot(axes: Axes, spot: SweetSpot) -> None:
-    for crossing in spot.crossings:
+    inside = [crossing for crossing in spot.crossings if not crossing.extrapolated]
+    for crossing in inside:
         _draw_crossing(axes, crossing)
     axes.set_title(_title(spot), fontsize=11, fontweight="bold", loc="left", parse_math=False)
-    if spot.crossings:
+    if inside:
         axes.plot([], [], color="0.25", linestyle=":", label=f"{crossover_name(spot)} and its 95 % interval")
 
 
@@ -203,7 +209,7 @@ def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis) -> No
 def _draw_legend(axes: Axes) -> None:
     axes.plot([], [], color="0.4", linestyle=(0, (4, 3)), linewidth=1.0, label="fits (diagnostic)")
     axes.plot([], [], color="0.4", alpha=0.4, marker=".", linewidth=0.7, label="single rounds")
-    for text in axes.legend(frameon=False, fontsize=8, loc="upper left").get_texts():
+    for text in axes.legend(fontsize=8, loc="upper left", framealpha=0.9, edgecolor="none").get_texts():
         text.set_parse_math(False)
 
 
@@ -218,7 +224,7 @@ def _say_missing(axes: Axes, missing: Sequence[str]) -> None:
 def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
     """What the figure shows: model, device, storage with its limit, ways and states, repeats, depth."""
     ways = [
-        f"{series_label(run, series)} over {data_path(samples, series) or 'no proven data path'}, "
+        f"{series_label(run, series)} over {data_path(run, samples, series) or 'no proven data path'}, "
         f"{cache_state(run, samples, series=series) or 'unverified'} page cache"
         for series in load_series(run, analysis)
     ]

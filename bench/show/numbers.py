@@ -124,7 +124,7 @@ def format_fact(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return round_digits(value, 4)
+        return f"{value:.4g}" if abs(value) < 1e4 else round_digits(value, 4)
     if isinstance(value, (list, tuple, set)):
         return ", ".join(format_fact(item) for item in value) or MISSING
     return printable(str(value))
