@@ -132,7 +132,7 @@ def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:
         f"{printable(run.model_name)} ({run.plan.dtype})",
         storage_name(run),
         series_label(run, spot.series),
-        data_path(run, result.samples, spot.series) or "—",
+        data_path(run, result.samples, series=spot.series) or "—",
         cache_state(run, result.samples, series=spot.series) or "unverified",
         crossover_name(spot),
         spot.verdict.replace("_", " "),

@@ -70,7 +70,13 @@ def series_label(run: RunRecord, series: str) -> str:
     return printable(known.label if known is not None else series)
 
 
-def of_series(run: RunRecord, samples: Sequence[Sample], series: str) -> list[Sample]:
+def arm_label(run: RunRecord, series: str, *, arm: str) -> str:
+    """The series with its arm before it, once: "load: posix, best layout", "recompute (bfloat16)"."""
+    label = series_label(run, series)
+    return label if label.startswith(arm) else f"{arm}: {label}"
+
+
+def of_series(run: RunRecord, samples: Sequence[Sample], *, series: str) -> list[Sample]:
     """The samples of one series that count: of a series asked to be cold, those that were proved so."""
     found = [sample for sample in samples if sample.case.series == series]
     asked = run.series[series].settings.get("cache_state") if series in run.series else None
@@ -97,14 +103,14 @@ def _seen(values: Iterable[str | None]) -> str:
     return " and ".join(sorted({value for value in values if value is not None}))
 
 
-def data_path(run: RunRecord, samples: Sequence[Sample], series: str) -> str | None:
+def data_path(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
     """The proven way the bytes of a series took; several are joined, None when none was seen."""
-    return _seen(sample.outcome.data_path for sample in of_series(run, samples, series)) or None
+    return _seen(sample.outcome.data_path for sample in of_series(run, samples, series=series)) or None
 
 
 def cache_state(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
     """The proven page-cache state of a series; in a virtual machine the host's cache is out of sight."""
-    states = {sample.outcome.cache_state for sample in of_series(run, samples, series)}
+    states = {sample.outcome.cache_state for sample in of_series(run, samples, series=series)}
     guest = in_virtual_machine(run)
     return _seen(f"{state} in guest" if guest and state in COLD else state for state in states) or None
 

@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, SweetSpot
 from bench.measure.record import RunRecord, Sample
 from bench.show.facts import (
+    arm_label,
     cache_state,
     data_path,
     device_name,
@@ -59,8 +60,8 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     missing: list[str] = []
     rows = _series_styles(run, samples, analysis)
     for series, arm, colour, marker in rows:
-        name = _name(run, series, arm)
-        _draw_rounds(axes, of_series(run, samples, series), colour=colour)
+        name = arm_label(run, series, arm=arm)
+        _draw_rounds(axes, of_series(run, samples, series=series), colour=colour)
         known = _estimates(run, samples, analysis, series=series, arm=arm)
         if known:
             _draw_points(axes, known, label=name, colour=colour, marker=marker)
@@ -78,11 +79,6 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
         _draw_spot(axes, spot)
     _draw_legend(axes)
     _say_missing(axes, missing)
-
-
-def _name(run: RunRecord, series: str, arm: str) -> str:
-    label = series_label(run, series)
-    return label if label.startswith(arm) else f"{arm}: {label}"
 
 
 def _series_styles(
@@ -224,7 +220,7 @@ def _say_missing(axes: Axes, missing: Sequence[str]) -> None:
 def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
     """What the figure shows: model, device, storage with its limit, ways and states, repeats, depth."""
     ways = [
-        f"{series_label(run, series)} over {data_path(run, samples, series) or 'no proven data path'}, "
+        f"{series_label(run, series)} over {data_path(run, samples, series=series) or 'no proven data path'}, "
         f"{cache_state(run, samples, series=series) or 'unverified'} page cache"
         for series in load_series(run, analysis)
     ]

@@ -6,13 +6,13 @@ from typing import Any
 
 from bench.measure.record import RunRecord, Sample
 from bench.show.facts import (
+    arm_label,
     cache_state,
     data_path,
     device_name,
     flatten,
     say_depth,
     say_repeats,
-    series_label,
     storage_name,
 )
 from bench.show.numbers import (
@@ -147,8 +147,6 @@ def way_rows(run: RunRecord, samples: Sequence[Sample]) -> tuple[tuple[str, str]
     rows = []
     for name, info in run.series.items():
         settings = _in_a_line(info.settings)
-        ways = (data_path(run, samples, name), cache_state(run, samples, series=name))
-        rows.append(
-            (f"{info.arm}: {series_label(run, name)}", "; ".join(w for w in (*ways, settings) if w) or "—")
-        )
+        ways = (data_path(run, samples, series=name), cache_state(run, samples, series=name))
+        rows.append((arm_label(run, name, arm=info.arm), "; ".join(w for w in (*ways, settings) if w) or "—"))
     return tuple(rows)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.analyse.answer import Analysis, Fit, SweetSpot
+from bench.analyse.answer import Analysis, SweetSpot
 from bench.measure.record import RunRecord, Sample
 from bench.show.explain import explain
 from bench.show.facts import (
+    arm_label,
     load_series,
     points_of,
     say_notices,
@@ -168,7 +169,7 @@ def fit_grid(run: RunRecord, analysis: Analysis) -> Grid:
     """The fitted curves and their largest relative residual: diagnostics, not the answer."""
     rows = tuple(
         (
-            _fit_name(run, fit),
+            arm_label(run, fit.series, arm=fit.arm),
             " + ".join(
                 f"{coefficient:.3g}{('', ' n', ' n²')[power]}"
                 for power, coefficient in enumerate(fit.coefficients)
@@ -178,11 +179,6 @@ def fit_grid(run: RunRecord, analysis: Analysis) -> Grid:
         for fit in analysis.fits
     )
     return Grid("fits", ("arm", "seconds for n tokens", "largest residual"), rows)
-
-
-def _fit_name(run: RunRecord, fit: Fit) -> str:
-    label = series_label(run, fit.series)
-    return label if label.startswith(fit.arm) else f"{fit.arm}: {label}"
 
 
 def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> tuple[NoticeLine, ...]:

@@ -41,7 +41,7 @@ def describe_answer(run: RunRecord, samples: Sequence[Sample], analysis: Analysi
 
 def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, spot: SweetSpot) -> str:
     """One sentence that says one spot, and all that the answer depends on."""
-    path = data_path(run, samples, spot.series) or "an unproven data path"
+    path = data_path(run, samples, series=spot.series) or "an unproven data path"
     state = cache_state(run, samples, series=spot.series)
     backend = backend_name(run, spot.series)
     by = f" by {backend}" if backend is not None else f" by {series_label(run, spot.series)}"
