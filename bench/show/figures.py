@@ -220,7 +220,8 @@ def _say_missing(axes: Axes, missing: Sequence[str]) -> None:
 def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
     """What the figure shows: model, device, storage with its limit, ways and states, repeats, depth."""
     ways = [
-        f"{series_label(run, series)} over {data_path(run, samples, series=series) or 'no proven data path'}, "
+        f"{series_label(run, series)} over "
+        f"{data_path(run, samples, series=series) or 'no proven data path'}, "
         f"{cache_state(run, samples, series=series) or 'unverified'} page cache"
         for series in load_series(run, analysis)
     ]
