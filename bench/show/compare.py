@@ -19,6 +19,7 @@ from bench.show.facts import (
     storage_name,
 )
 from bench.show.numbers import (
+    MISSING,
     format_fact,
     format_token_range,
     format_tokens,
@@ -41,11 +42,12 @@ HEADINGS = (
     "measured",
     "setting",
 )
-# facts of the moment, which differ between two runs on one machine; a name counts by its last part
-MOMENTARY = frozenset(
-    {"available_bytes", "free_bytes", "used_bytes", "uptime_s", "load_average", "temperature_c", "boot_id"}
-    | {"frequency_hz", "clock_hz", "memory_available_bytes", "memory_free_bytes", "power_w"}
+# what makes a machine another one, by the last part of a fact's name; clocks, load, kernel and drivers do not
+LASTING = frozenset(
+    {"device_name", "cpu_model", "usable_cores", "isa", "in_guest", "memory_bytes", "memory_limit_bytes"}
+    | {"name", "mig", "pcie_generation_max", "pcie_width_max"}
 )
+GIB = 2**30
 
 
 class DifferentMachinesError(Exception):
@@ -82,15 +84,22 @@ class Comparison:
 
 
 def differing_facts(runs: Sequence[RunRecord]) -> dict[str, tuple[str, ...]]:
-    """Machine facts whose values are not the same in all runs: name -> value in each run."""
-    known = [dict(flatten(run.machine)) for run in runs]
+    """Lasting facts of the machine that are not the same in all runs: name -> value in each run."""
+    known = [{name: _plain(name, value) for name, value in flatten(run.machine)} for run in runs]
     names = dict.fromkeys(name for facts in known for name in facts)
+    lasting = [name for name in names if name.rpartition(".")[2] in LASTING]
     return {
-        printable(name): tuple(format_fact(facts.get(name)) for facts in known)
-        for name in names
-        if name.split(".")[-1] not in MOMENTARY
-        and any(facts.get(name) != known[0].get(name) for facts in known)
+        printable(name): tuple(facts.get(name, MISSING) for facts in known)
+        for name in lasting
+        if any(facts.get(name) != known[0].get(name) for facts in known)
     }
+
+
+def _plain(name: str, value: object) -> str:
+    """One text before and after JSON; memory in whole GiB, as kernels reserve more or less at each boot."""
+    if name.endswith(("memory_bytes", "memory_limit_bytes")) and isinstance(value, int):
+        return f"{round(value / GIB)} GiB"
+    return format_fact(value)
 
 
 def compare(results: Sequence[Result]) -> Comparison:
@@ -123,7 +132,7 @@ def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:
         f"{printable(run.model_name)} ({run.plan.dtype})",
         storage_name(run),
         series_label(run, spot.series),
-        data_path(result.samples, spot.series) or "—",
+        data_path(run, result.samples, series=spot.series) or "—",
         cache_state(run, result.samples, series=spot.series) or "unverified",
         crossover_name(spot),
         spot.verdict.replace("_", " "),

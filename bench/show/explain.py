@@ -1,31 +1,42 @@
 """What each notice means for the answer, for a reader who sees its code for the first time."""
 
 EXPLANATIONS: dict[str, str] = {
-    "drift": "One arm got slower or faster while the sweep went on, so its rounds do not repeat one another; "
-    "heat, SSD housekeeping and neighbours on the machine do this.",
-    "lengths_dropped": "Longer prefixes do not fit this machine; the measured range ends below them.",
-    "half_line": "The run was killed in mid-write; the half row was dropped and all whole rows were kept.",
-    "short_read": "Fewer bytes arrived than were asked for, so the load looks faster than it is.",
-    "not_cold": "Bytes came from the page cache although a cold read was asked for; no cold crossover "
-    "is derived from such samples.",
-    "unverified": "It could not be proved where the bytes came from; they may have come from memory.",
-    "implausible_rate": "More bytes per second arrived than the link can carry; some cache answered.",
-    "reused_bytes": "The working set is smaller than asked for, so files were read more than once "
-    "and a cache in the drive or the host may have answered.",
-    "fallback_path": "The bytes took another way than the one asked for; the row names the way they took.",
-    "attention_eager": "No fast attention kernel ran, so recompute is slower than in a serving engine and "
-    "the crossover lies too low.",
-    "moe_random_routing": "With random weights the experts are chosen nearly uniformly; "
-    "real routing is less even.",
-    "fit_disagrees": "The fitted curves cross outside the interval of the measured points; "
-    "the measured points are the answer.",
-    "wrong_bytes": "The bytes that arrived did not have the checksum of the bytes that were stored.",
-    "few_rounds": "Too few rounds for an interval; the value alone says nothing about its error.",
-    "wide_interval": "The interval is wider than was asked for; a longer budget narrows it.",
+    "attention_eager": "No fast attention kernel ran: recompute is slower than in a serving engine.",
+    "moe_random_routing": "Random weights choose experts nearly uniformly; real text is less even.",
+    "dtype_failed": "This device has no hardware for the dtype: recompute is slower than it need be.",
+    "length_refused": "This length does not fit the machine; the measured range ends below it.",
+    "lengths_dropped": "Longer prefixes do not fit the machine; the measured range ends below them.",
+    "half_line": "The run was killed in mid-write; whole rows were kept.",
+    "not_cold": "Bytes came from the page cache, not from storage; such samples do not count as cold.",
+    "wrong_bytes": "What arrived did not have the checksum of what was stored; such samples do not count.",
+    "warm": "The page cache served the bytes: storage was not measured.",
+    "partly_warm": "A part of the bytes was in the page cache before the read.",
+    "below_page_cache": "The kernel fetched bytes that the device did not read: a cache between answered.",
+    "counters_missing": "The kernel's counters do not see this storage, so no cache state can be proved.",
+    "device_counter_missing": "No device counter confirms what the kernel counted for the process.",
+    "residency_unknown": "It could not be asked what was in the page cache before the read.",
+    "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served the bytes.",
+    "nothing_read": "There was no payload to read, so nothing to prove.",
+    "bytes_read_again": "The working set is small, so files were read more than once; a cache in the drive "
+    "or below a virtual machine may have answered.",
+    "padded_chunk": "Chunks are padded to the alignment, and the padding is stored and read with them.",
+    "direct_lost": "These chunks cannot be read with O_DIRECT, so the page cache takes part.",
+    "few_rounds": "With few rounds the interval supposes near-normal noise; more rounds suppose nothing.",
+    "noisy_recompute": "Rounds of the recompute arm differ much: something else used the device.",
+    "noisy_load": "Rounds of the load arm differ much: something else used the storage.",
+    "drift_recompute": "Recompute got steadily slower or faster over the rounds, as heat does it.",
+    "drift_load": "Load got steadily slower or faster over the rounds, as SSD housekeeping does it.",
+    "possible_crossing": "A further crossing may hide in the noise; more rounds would tell.",
+    "fit_disagrees": "Fitted curves and measured points disagree; the measured points are the answer.",
+    "extrapolated": "A value from the fitted curves beyond what was measured: a hint where to measure next.",
+    "no_load_series": "There is nothing to compare with recompute.",
 }
+WRONG_ANSWER = "After a load the model does not give the logits of recompute: trust no number."
 UNKNOWN = "Makes the samples that carry it suspect."
 
 
 def explain(code: str) -> str:
     """What a notice means; a code without an own explanation gets the general one."""
+    if code.startswith("answer:"):
+        return WRONG_ANSWER
     return EXPLANATIONS.get(code, UNKNOWN)

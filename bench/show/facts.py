@@ -4,32 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.analyse.answer import Analysis, Point, SweetSpot
-from bench.measure.record import Notice, RunRecord, Sample
+from bench.measure.record import RunRecord, Sample
 from bench.show.numbers import format_fact, format_rate, printable
 
-# where the runner's fact dicts may say it, first match wins; a dotted key goes into a nested dict
-DEVICE_KEYS = (
-    "device_name",
-    "device.name",
-    "gpu.name",
-    "gpu_name",
-    "cpu_model",
-    "cpu.model",
-    "cpu_name",
-    "device",
-)
-STORAGE_KEYS = (
-    "name",
-    "model",
-    "device_model",
-    "device.model",
-    "device_name",
-    "filesystem",
-    "fs_type",
-    "device",
-)
-VIRTUAL_KEYS = ("in_guest", "virtual_machine", "hypervisor", "virtualization")
-LIMIT_KEYS = ("limit_bytes_per_s", "limit.bytes_per_s")
+# keys of the runner's fact dicts, first match wins; a dotted key goes into a nested dict or list
+CPU_KEYS = ("device_name", "cpu_model")
+GPU_KEYS = ("device_name", "gpus.0.name", "cpu_model")
+STORAGE_KEYS = ("name", "fs_type")
+GUEST_KEYS = ("in_guest",)
+LIMIT_KEYS = ("limit_bytes_per_s",)
+COLD = frozenset({"cold", "direct"})
 
 
 def look_up(facts: Mapping[str, Any], keys: Iterable[str]) -> object:
@@ -37,10 +21,17 @@ def look_up(facts: Mapping[str, Any], keys: Iterable[str]) -> object:
     for key in keys:
         value: object = facts
         for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+            value = _step(value, part)
         if value not in (None, "") and not isinstance(value, (Mapping, list, tuple)):
             return value
     return None
+
+
+def _step(value: object, part: str) -> object:
+    if isinstance(value, Mapping):
+        return value.get(part)
+    inside = isinstance(value, (list, tuple)) and part.isdigit() and int(part) < len(value)
+    return value[int(part)] if inside else None  # type: ignore[index]
 
 
 def flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -56,7 +47,7 @@ def flatten(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, o
 
 def device_name(run: RunRecord) -> str:
     """The device that computes, as the machine calls it."""
-    found = look_up(run.machine, DEVICE_KEYS)
+    found = look_up(run.machine, CPU_KEYS if run.plan.device == "cpu" else GPU_KEYS)
     return format_fact(found) if found is not None else run.plan.device
 
 
@@ -70,8 +61,7 @@ def storage_name(run: RunRecord) -> str:
 
 def in_virtual_machine(run: RunRecord) -> bool:
     """True when the facts say that a hypervisor lies below."""
-    said = [look_up(facts, VIRTUAL_KEYS) for facts in (run.storage, run.machine)]
-    return any(str(found).lower() not in {"none", "no", "false"} for found in said)
+    return any(look_up(facts, GUEST_KEYS) is True for facts in (run.storage, run.machine))
 
 
 def series_label(run: RunRecord, series: str) -> str:
@@ -80,9 +70,19 @@ def series_label(run: RunRecord, series: str) -> str:
     return printable(known.label if known is not None else series)
 
 
-def of_series(samples: Sequence[Sample], series: str) -> list[Sample]:
-    """The samples of one series."""
-    return [sample for sample in samples if sample.case.series == series]
+def arm_label(run: RunRecord, series: str, *, arm: str) -> str:
+    """The series with its arm before it, once: "load: posix, best layout", "recompute (bfloat16)"."""
+    label = series_label(run, series)
+    return label if label.startswith(arm) else f"{arm}: {label}"
+
+
+def of_series(run: RunRecord, samples: Sequence[Sample], *, series: str) -> list[Sample]:
+    """The samples of one series that count: of a series asked to be cold, those that were proved so."""
+    found = [sample for sample in samples if sample.case.series == series]
+    asked = run.series[series].settings.get("cache_state") if series in run.series else None
+    if asked not in COLD:
+        return found
+    return [sample for sample in found if sample.outcome.cache_state in COLD]
 
 
 def load_series(run: RunRecord, analysis: Analysis) -> tuple[str, ...]:
@@ -103,26 +103,27 @@ def _seen(values: Iterable[str | None]) -> str:
     return " and ".join(sorted({value for value in values if value is not None}))
 
 
-def data_path(samples: Sequence[Sample], series: str) -> str | None:
+def data_path(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
     """The proven way the bytes of a series took; several are joined, None when none was seen."""
-    return _seen(sample.outcome.data_path for sample in of_series(samples, series)) or None
+    return _seen(sample.outcome.data_path for sample in of_series(run, samples, series=series)) or None
 
 
 def cache_state(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
     """The proven page-cache state of a series; in a virtual machine the host's cache is out of sight."""
-    states = {sample.outcome.cache_state for sample in of_series(samples, series)}
+    states = {sample.outcome.cache_state for sample in of_series(run, samples, series=series)}
     guest = in_virtual_machine(run)
-    return (
-        _seen(f"{state} in guest" if guest and state in {"cold", "direct"} else state for state in states)
-        or None
-    )
+    return _seen(f"{state} in guest" if guest and state in COLD else state for state in states) or None
 
 
 def backend_name(run: RunRecord, series: str) -> str | None:
-    """The backend that read a series."""
-    info = run.series.get(series)
-    found = look_up(info.settings, ("backend",)) if info is not None else None
-    return None if found is None else str(found)
+    """The backend that read a series, and the layout of its files: "posix (lmcache layout)"."""
+    settings = run.series[series].settings if series in run.series else {}
+    backend, preset = look_up(settings, ("backend",)), look_up(settings, ("preset",))
+    if backend is None:
+        return None
+    return (
+        format_fact(backend) if preset is None else f"{format_fact(backend)} ({format_fact(preset)} layout)"
+    )
 
 
 def scaled_depth(samples: Sequence[Sample]) -> tuple[int, int] | None:
@@ -169,26 +170,36 @@ def main_spot(run: RunRecord, analysis: Analysis) -> SweetSpot | None:
     return next(iter([*whole, *ordered]), None)
 
 
+def split_notice(text: str) -> tuple[str, str]:
+    """(code, message) of a notice written as "code: message"; the message may be missing."""
+    code, _, message = text.partition(": ")
+    return code, message
+
+
+def say_notices(
+    run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, series: str
+) -> dict[str, str]:
+    """Code -> message of all that was noticed for one series, its recompute arm and the run."""
+    found: dict[str, str] = {}
+    texts = [f"{notice.code}: {notice.message}" for notice in run.notices]
+    texts += [text for spot in analysis.spots if spot.series == series for text in spot.notices]
+    # the analysis repeats the notices of its spots and points after the name of their series
+    texts += [text for text in analysis.notices if split_notice(text)[0] not in load_series(run, analysis)]
+    texts += [code for point in analysis.points if point.series == series for code in point.notices]
+    arms = [s for s in samples if s.case.series == series or s.case.arm == "recompute"]
+    texts += [code for sample in arms for code in sample.outcome.notices]
+    for code, message in map(split_notice, texts):
+        found[code] = found.get(code) or message
+    return found
+
+
 def suspect_codes(
     run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, series: str
 ) -> tuple[str, ...]:
-    """Codes of all that makes the answer for one series suspect, each once, in order of appearance.
+    """Codes of all that makes the answer for one series suspect, each once.
 
     Notices that the run lists as harmless (`suspect=False`) are left out.
     """
     harmless = {notice.code for notice in run.notices if not notice.suspect}
-    codes = [notice.code for notice in run.notices]
-    codes += analysis.notices
-    codes += [code for spot in analysis.spots if spot.series == series for code in spot.notices]
-    codes += [code for point in analysis.points if point.series == series for code in point.notices]
-    arms = [s for s in samples if s.case.series == series or s.case.arm == "recompute"]
-    codes += [code for sample in arms for code in sample.outcome.notices]
-    return tuple(code for code in dict.fromkeys(codes) if code not in harmless)
-
-
-def notices_by_code(run: RunRecord) -> dict[str, Notice]:
-    """The run's notices by code; the first message of a code stands."""
-    found: dict[str, Notice] = {}
-    for notice in run.notices:
-        found.setdefault(notice.code, notice)
-    return found
+    found = say_notices(run, samples, analysis, series=series)
+    return tuple(printable(code) for code in found if code not in harmless)

@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, SweetSpot
 from bench.measure.record import RunRecord, Sample
 from bench.show.facts import (
+    arm_label,
     cache_state,
     data_path,
     device_name,
@@ -59,23 +60,24 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     missing: list[str] = []
     rows = _series_styles(run, samples, analysis)
     for series, arm, colour, marker in rows:
-        name = series_label(run, series)
-        _draw_rounds(axes, of_series(samples, series), colour=colour)
+        name = arm_label(run, series, arm=arm)
+        _draw_rounds(axes, of_series(run, samples, series=series), colour=colour)
         known = _estimates(run, samples, analysis, series=series, arm=arm)
         if known:
-            _draw_points(axes, known, label=f"{arm}: {name}", colour=colour, marker=marker)
+            _draw_points(axes, known, label=name, colour=colour, marker=marker)
         else:
-            missing.append(f"no {arm} samples ({name})")
-        if known and any(estimate.low is None or estimate.high is None for estimate in known.values()):
-            missing.append(f"no interval at some lengths ({name}): too few rounds")
+            missing.append(f"no samples: {name}")
+        if not all(_bounded(estimate) for estimate in known.values()):
+            missing.append(f"no interval at some lengths, too few rounds: {name}")
         if len(known) == 1:
-            missing.append(f"{arm} ({name}) was measured at one length only")
+            missing.append(f"measured at one length only: {name}")
     for fit in analysis.fits:
         _draw_fit(axes, fit, colours={series: colour for series, _, colour, _ in rows})
+    _scale_axes(axes, samples, analysis)
     spot = main_spot(run, analysis)
     if spot is not None:
         _draw_spot(axes, spot)
-    _label_axes(axes, samples, analysis)
+    _draw_legend(axes)
     _say_missing(axes, missing)
 
 
@@ -119,16 +121,25 @@ def _draw_rounds(axes: Axes, samples: Sequence[Sample], *, colour: str) -> None:
         axes.plot(lengths, medians, color=colour, alpha=0.25, linewidth=0.7, marker=".", markersize=2.5)
 
 
+def _bounded(estimate: Estimate) -> bool:
+    """True when both bounds are there and finite: two wild rounds have an interval without end."""
+    return (
+        estimate.low is not None
+        and estimate.high is not None
+        and bool(np.isfinite([estimate.low, estimate.high]).all())
+    )
+
+
 def _draw_points(axes: Axes, known: dict[int, Estimate], *, label: str, colour: str, marker: str) -> None:
     lengths = list(known)
     values = [estimate.value for estimate in known.values()]
     bounded = {
         length: (estimate.value, estimate.low, estimate.high)
         for length, estimate in known.items()
-        if estimate.low is not None and estimate.high is not None
+        if _bounded(estimate)
     }
     if bounded:
-        rows = np.array(list(bounded.values()))
+        rows = np.array(list(bounded.values()), dtype=float)
         # an interval that reaches 0 has no place on a log axis; its lower end is cut, its upper end stands
         low = np.maximum(rows[:, 1], rows[:, 0] * 1e-3)
         axes.fill_between(list(bounded), low, rows[:, 2], color=colour, alpha=0.18, linewidth=0)
@@ -149,10 +160,11 @@ def _draw_fit(axes: Axes, fit: Fit, *, colours: dict[str, str]) -> None:
 
 
 def _draw_spot(axes: Axes, spot: SweetSpot) -> None:
-    for crossing in spot.crossings:
+    inside = [crossing for crossing in spot.crossings if not crossing.extrapolated]
+    for crossing in inside:
         _draw_crossing(axes, crossing)
     axes.set_title(_title(spot), fontsize=11, fontweight="bold", loc="left", parse_math=False)
-    if spot.crossings:
+    if inside:
         axes.plot([], [], color="0.25", linestyle=":", label=f"{crossover_name(spot)} and its 95 % interval")
 
 
@@ -166,11 +178,12 @@ def _title(spot: SweetSpot) -> str:
 def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
     low, high = crossing.tokens.low, crossing.tokens.high
     if low is not None and high is not None:
-        axes.axvspan(max(low, 1), max(high, 1), color="0.4", alpha=0.2, linewidth=0)
+        left, right = axes.get_xlim()
+        axes.axvspan(max(low, left), min(high, right), color="0.4", alpha=0.2, linewidth=0)
     axes.axvline(max(crossing.tokens.value, 1), color="0.25", linestyle=":", linewidth=1.4)
 
 
-def _label_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis) -> None:
+def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis) -> None:
     lengths = sorted({p.prefix_tokens for p in analysis.points} | {s.case.prefix_tokens for s in samples})
     axes.set_xlabel("prefix (tokens)")
     axes.set_ylabel("time, first-token step included (s, ms)")
@@ -187,9 +200,12 @@ def _label_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis) -> No
     axes.tick_params(axis="x", labelrotation=30)
     axes.grid(True, which="major", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def _draw_legend(axes: Axes) -> None:
     axes.plot([], [], color="0.4", linestyle=(0, (4, 3)), linewidth=1.0, label="fits (diagnostic)")
     axes.plot([], [], color="0.4", alpha=0.4, marker=".", linewidth=0.7, label="single rounds")
-    for text in axes.legend(frameon=False, fontsize=8, loc="upper left").get_texts():
+    for text in axes.legend(fontsize=8, loc="upper left", framealpha=0.9, edgecolor="none").get_texts():
         text.set_parse_math(False)
 
 
@@ -204,7 +220,8 @@ def _say_missing(axes: Axes, missing: Sequence[str]) -> None:
 def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
     """What the figure shows: model, device, storage with its limit, ways and states, repeats, depth."""
     ways = [
-        f"{series_label(run, series)} over {data_path(samples, series) or 'no proven data path'}, "
+        f"{series_label(run, series)} over "
+        f"{data_path(run, samples, series=series) or 'no proven data path'}, "
         f"{cache_state(run, samples, series=series) or 'unverified'} page cache"
         for series in load_series(run, analysis)
     ]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bench.analyse.noise import VarianceComponents, pooled_half_width, predict_half_width
 from bench.measure.record import Sample
@@ -110,6 +111,9 @@ def draw_narrowing(axes: Axes, components: VarianceComponents) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(ROUNDS_SHOWN, [str(rounds) for rounds in ROUNDS_SHOWN])
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("rounds")
     axes.set_ylabel("half-width of the 95 % interval (%)")
     name = f"{components.series}, {format_tokens(components.prefix_tokens)} tokens"

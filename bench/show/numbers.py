@@ -1,17 +1,20 @@
 """Numbers as a person reads them: three significant digits, one unit per cell, missing said as such."""
 
-from math import floor, log10
+from math import floor, inf, isfinite, log10
 from unicodedata import category
 
 from bench.analyse.answer import Estimate
 
 MISSING = "—"
+UNBOUNDED = {inf: "∞", -inf: "−∞"}
 
 
 def round_digits(value: float, digits: int = 3) -> str:
     """`value` with `digits` significant digits, no exponent, thousands separated."""
     if value == 0:
         return "0"
+    if not isfinite(value):
+        return UNBOUNDED.get(value, MISSING)
     decimals = digits - 1 - floor(log10(abs(value)))
     rounded = round(value, decimals)
     if rounded != 0:
@@ -22,7 +25,9 @@ def round_digits(value: float, digits: int = 3) -> str:
 
 def format_tokens(tokens: float | None) -> str:
     """Whole tokens with thousands separators."""
-    return MISSING if tokens is None else f"{round(tokens):,}"
+    if tokens is None or not isfinite(tokens):
+        return MISSING if tokens is None else UNBOUNDED.get(tokens, MISSING)
+    return f"{round(tokens):,}"
 
 
 def _seconds_unit(seconds: float) -> tuple[float, str]:
@@ -119,7 +124,7 @@ def format_fact(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return round_digits(value, 4)
+        return f"{value:.4g}" if abs(value) < 1e4 else round_digits(value, 4)
     if isinstance(value, (list, tuple, set)):
         return ", ".join(format_fact(item) for item in value) or MISSING
     return printable(str(value))

@@ -1,28 +1,48 @@
 """Where a result comes from, as plain rows: checks, plan, machine, storage, software, series."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bench.measure.record import RunRecord, Sample
 from bench.show.facts import (
+    arm_label,
     cache_state,
     data_path,
     device_name,
     flatten,
     say_depth,
     say_repeats,
-    series_label,
     storage_name,
 )
 from bench.show.numbers import (
+    MISSING,
     format_bytes,
     format_fact,
     format_rate,
     format_seconds,
+    format_share,
     format_tokens,
     printable,
+    round_digits,
 )
+
+# ending of a fact's name -> how its number is said; the first that fits
+UNITS: dict[str, Callable[[float], str]] = {
+    "bytes_per_s": format_rate,
+    "_bytes": format_bytes,
+    "_s": format_seconds,
+    "seconds": format_seconds,
+    "tokens": format_tokens,
+    "_error": format_share,
+    "_share": format_share,
+}
+CHECKS = {
+    "answer": "right answer",
+    "dtype": "dtype on this device",
+    "scaling": "layer-scaling error",
+    "null": "price of the harness (null backend)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +55,31 @@ class Facts:
 
 def fact_rows(facts: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Flat (name, value) rows of a facts dict; the unit in a name picks the format."""
-    return tuple((printable(name), format_named(name, value)) for name, value in flatten(facts))
+    return tuple((say_name(name, value), format_named(name, value)) for name, value in flatten(facts))
+
+
+def _in_a_line(facts: Mapping[str, Any]) -> str:
+    said = {name: value for name, value in facts.items() if value is not None}
+    return ", ".join(f"{name} {value}" for name, value in fact_rows(said))
+
+
+def say_name(name: str, value: object) -> str:
+    """A fact's name in words, without the unit that its formatted value says itself."""
+    numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
+    said = name.removesuffix("_s").removesuffix("_bytes") if numeric and not name.endswith("_per_s") else name
+    return printable(said).replace("_", " ").replace(".", " · ")
 
 
 def format_named(name: str, value: object) -> str:
     """A fact by the unit at the end of its name: `_bytes`, `_per_s`, `_s`, `_tokens`."""
+    last = name.rpartition(".")[2]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return format_fact(value)
-    if name.endswith("bytes_per_s"):
-        return format_rate(value)
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    if name.endswith("_s") and not name.endswith("_per_s"):
-        return format_seconds(value)
-    if name.endswith("_tokens"):
-        return format_tokens(value)
+    if "flops_per_s" in name:
+        return f"{round_digits(value / 1e12)} TFLOP/s"
+    for ending, form in UNITS.items():
+        if last.endswith(ending):
+            return form(value)
     return format_fact(value)
 
 
@@ -57,7 +87,7 @@ def plan_rows(run: RunRecord) -> tuple[tuple[str, str], ...]:
     """The plan as asked; loads one by one; what was left open is not listed."""
     asked = run.plan.model_dump(mode="json", exclude_none=True, exclude={"loads", "simulation"})
     loads = {
-        f"load {number}": ", ".join(f"{name} {format_fact(value)}" for name, value in load.items())
+        f"load {number}": _in_a_line(load)
         for number, load in enumerate(run.plan.model_dump(mode="json", exclude_none=True)["loads"], start=1)
     }
     made = {} if run.plan.simulation is None else {"simulation": run.plan.simulation.model_dump(mode="json")}
@@ -77,17 +107,24 @@ def fact_sections(run: RunRecord) -> tuple[Facts, ...]:
 
 
 def check_rows(run: RunRecord) -> tuple[tuple[str, str, str], ...]:
-    """(check, what it gave, "ok" | "bad" | "") of every recorded check."""
-    rows = []
-    for name, result in run.checks.items():
-        facts = dict(flatten(result)) if isinstance(result, Mapping) else {"": result}
-        passed = [value for value in facts.values() if isinstance(value, bool)]
-        state = "" if not passed else "ok" if all(passed) else "bad"
-        said = "; ".join(
-            f"{key.replace('_', ' ')} {format_named(key, value)}".strip() for key, value in facts.items()
-        )
-        rows.append((printable(name.replace("_", " ")), said or "—", state))
-    return tuple(rows)
+    """(check, what it gave, "ok" | "bad" | "" when it neither passes nor fails) of every recorded check."""
+    return tuple((_say_check(name), *_say_result(result)) for name, result in run.checks.items())
+
+
+def _say_check(name: str) -> str:
+    kind, colon, series = name.partition(":")
+    said = CHECKS.get(kind, kind.replace("_", " "))
+    return printable(f"{said} ({series})" if colon else said)
+
+
+def _say_result(result: object) -> tuple[str, str]:
+    facts = dict(result) if isinstance(result, Mapping) else {"": result}
+    passed = facts.pop("passed", None)
+    message = printable(str(facts.pop("message", "") or ""))
+    parts = [] if passed is None else ["passed" if passed else "FAILED"]
+    parts += [f"{name} {value}".strip() for name, value in fact_rows(facts)]
+    state = "" if passed is None else "ok" if passed else "bad"
+    return "; ".join([*parts, message] if message else parts) or MISSING, state
 
 
 def subject_rows(run: RunRecord, samples: Sequence[Sample]) -> tuple[tuple[str, str], ...]:
@@ -109,9 +146,7 @@ def way_rows(run: RunRecord, samples: Sequence[Sample]) -> tuple[tuple[str, str]
     """How each series was carried out: proven path and cache state, and its settings."""
     rows = []
     for name, info in run.series.items():
-        settings = ", ".join(f"{key} {format_fact(value)}" for key, value in flatten(info.settings))
-        ways = (data_path(samples, name), cache_state(run, samples, series=name))
-        rows.append(
-            (f"{info.arm}: {series_label(run, name)}", "; ".join(w for w in (*ways, settings) if w) or "—")
-        )
+        settings = _in_a_line(info.settings)
+        ways = (data_path(run, samples, series=name), cache_state(run, samples, series=name))
+        rows.append((arm_label(run, name, arm=info.arm), "; ".join(w for w in (*ways, settings) if w) or "—"))
     return tuple(rows)

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
 from bench.measure.record import Sample
@@ -32,11 +32,11 @@ class SweepProgress:
         self._start_s = now_s()
         self._round = ""
         self._num_samples = 0
-        self._bar = _make_bar(console) if console.is_terminal else None
+        self._bar = _make_bar(console, self._left) if console.is_terminal else None
         self._task: TaskID | None = None
         if self._bar is not None:
             self._bar.start()
-            self._task = self._bar.add_task("starting", total=budget_s, left=self._left(), last="")
+            self._task = self._bar.add_task("starting", total=budget_s, last="")
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +96,6 @@ class SweepProgress:
                 self._task,
                 completed=min(self.elapsed_s, self._budget_s),
                 description=description,
-                left=self._left(),
                 last=last,
             )
 
@@ -105,12 +104,24 @@ class SweepProgress:
         return f"{left_s // 60}:{left_s % 60:02d} left"
 
 
-def _make_bar(console: Console) -> Progress:
+class _TimeLeft(ProgressColumn):
+    """What is left of the budget, right at every refresh and not only when a sample arrives."""
+
+    def __init__(self, say_left: Callable[[], str]) -> None:
+        super().__init__()
+        self._say_left = say_left
+
+    def render(self, task: Task) -> Text:
+        """Minutes and seconds."""
+        return Text(self._say_left())
+
+
+def _make_bar(console: Console, say_left: Callable[[], str]) -> Progress:
     # markup off: a name from outside must not be read as a style
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[left]}", markup=False),
+        _TimeLeft(say_left),
         TextColumn("{task.fields[last]}", markup=False, style="dim"),
         console=console,
         transient=True,

@@ -7,25 +7,25 @@ from bench.analyse.answer import Analysis, SweetSpot
 from bench.measure.record import RunRecord, Sample
 from bench.show.explain import explain
 from bench.show.facts import (
+    arm_label,
     load_series,
-    notices_by_code,
     points_of,
+    say_notices,
     series_label,
     spots_of,
-    suspect_codes,
 )
 from bench.show.numbers import (
+    MISSING,
     format_bytes,
     format_rate,
     format_rate_estimate,
     format_seconds,
     format_share,
-    format_token_range,
     format_tokens,
     format_tokens_estimate,
     printable,
 )
-from bench.show.sentence import crossover_name, say_interval, short_answer
+from bench.show.sentence import crossover_name, say_guess, say_interval, short_answer
 from bench.show.table import HEADINGS, number_notices, point_cells
 
 POWERS = ("", " n", " n²")
@@ -80,8 +80,8 @@ def spot_grid(run: RunRecord, analysis: Analysis) -> Grid:
             crossover_name(spot),
             spot.verdict.replace("_", " "),
             "; ".join(_say_crossing(spot, index) for index in range(len(spot.crossings))) or "—",
-            "; ".join(format_token_range(crossing.bracket) for crossing in spot.crossings) or "—",
-            format_token_range(spot.measured_range),
+            "; ".join(_span(crossing.bracket) for crossing in spot.crossings) or MISSING,
+            _span(spot.measured_range),
             format_tokens(spot.export_tokens),
         )
         for series in load_series(run, analysis)
@@ -94,7 +94,7 @@ def spot_grid(run: RunRecord, analysis: Analysis) -> Grid:
         "tokens [95 %]",
         "between",
         "measured",
-        "setting (whole chunks)",
+        "setting",
     )
     reasons = tuple(
         f"{series_label(run, spot.series)}, {crossover_name(spot)}: {printable(spot.reason)}"
@@ -103,6 +103,10 @@ def spot_grid(run: RunRecord, analysis: Analysis) -> Grid:
     )
     notes = ("setting: tokens, rounded up to whole chunks", *reasons)
     return Grid("crossovers", headings, rows, notes)
+
+
+def _span(bounds: tuple[int, int] | None) -> str:
+    return MISSING if bounds is None else f"{format_tokens(bounds[0])}–{format_tokens(bounds[1])}"
 
 
 def _say_crossing(spot: SweetSpot, index: int) -> str:
@@ -165,7 +169,7 @@ def fit_grid(run: RunRecord, analysis: Analysis) -> Grid:
     """The fitted curves and their largest relative residual: diagnostics, not the answer."""
     rows = tuple(
         (
-            f"{fit.arm}: {series_label(run, fit.series)}",
+            arm_label(run, fit.series, arm=fit.arm),
             " + ".join(
                 f"{coefficient:.3g}{('', ' n', ' n²')[power]}"
                 for power, coefficient in enumerate(fit.coefficients)
@@ -179,20 +183,14 @@ def fit_grid(run: RunRecord, analysis: Analysis) -> Grid:
 
 def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> tuple[NoticeLine, ...]:
     """Every notice once, the suspect ones first, each with what it means."""
-    known = notices_by_code(run)
-    seen = [
-        code
-        for series in load_series(run, analysis)
-        for code in suspect_codes(run, samples, analysis, series=series)
-    ]
+    found: dict[str, str] = {}
+    for series in load_series(run, analysis) or ("",):
+        for code, message in say_notices(run, samples, analysis, series=series).items():
+            found[code] = found.get(code) or message
+    harmless = {notice.code for notice in run.notices if not notice.suspect}
     lines = [
-        NoticeLine(
-            printable(code),
-            printable(known[code].message) if code in known else "",
-            explain(code),
-            known[code].suspect if code in known else True,
-        )
-        for code in dict.fromkeys([*known, *seen])
+        NoticeLine(printable(code), printable(message), explain(code), code not in harmless)
+        for code, message in found.items()
     ]
     return tuple(sorted(lines, key=lambda line: not line.suspect))
 
@@ -204,5 +202,7 @@ def tile_answers(run: RunRecord, analysis: Analysis) -> tuple[tuple[str, str], .
 
 
 def _holds_for(run: RunRecord, spot: SweetSpot) -> str:
-    parts = [f"load by {series_label(run, spot.series)}", *map(say_interval, spot.crossings)]
+    decided = spot.verdict in {"crossover", "multiple_crossings"}
+    crossings = map(say_interval if decided else say_guess, spot.crossings)
+    parts = [f"load by {series_label(run, spot.series)}", *crossings]
     return "; ".join(parts)

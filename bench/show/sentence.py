@@ -41,7 +41,7 @@ def describe_answer(run: RunRecord, samples: Sequence[Sample], analysis: Analysi
 
 def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, spot: SweetSpot) -> str:
     """One sentence that says one spot, and all that the answer depends on."""
-    path = data_path(samples, spot.series) or "an unproven data path"
+    path = data_path(run, samples, series=spot.series) or "an unproven data path"
     state = cache_state(run, samples, series=spot.series)
     backend = backend_name(run, spot.series)
     by = f" by {backend}" if backend is not None else f" by {series_label(run, spot.series)}"
@@ -76,9 +76,18 @@ def short_answer(spot: SweetSpot) -> str:
 def say_interval(crossing: Crossing) -> str:
     """The 95 % interval of a crossing, or why there is none."""
     low, high = crossing.tokens.low, crossing.tokens.high
+    if crossing.extrapolated:
+        return "no 95 % interval: extrapolated"
     if low is None or high is None:
         return "no 95 % interval: too few rounds"
     return f"95 % interval {format_tokens(low)} to {format_tokens(high)} tokens"
+
+
+def say_guess(crossing: Crossing) -> str:
+    """A crossing that is not the answer: where it may lie, and how that is known."""
+    if crossing.extrapolated:
+        return f"the fitted curves cross at {format_tokens(crossing.tokens.value)} tokens, an extrapolation"
+    return f"the best guess is {format_tokens(crossing.tokens.value)} tokens ({say_interval(crossing)})"
 
 
 def _predicate(spot: SweetSpot) -> str:
@@ -91,26 +100,26 @@ def _predicate(spot: SweetSpot) -> str:
         return _crossover(spot, *what)
     if spot.verdict == "multiple_crossings":
         return _crossings(spot)
+    guess = "".join(f"; {say_guess(crossing)}" for crossing in spot.crossings)
     if spot.verdict == "load_always_wins":
-        return f"{what[0]} is faster than {what[1]} at every measured length, so no {name} lies in the range"
+        return (
+            f"{what[0]} is faster than {what[1]} at every measured length, "
+            f"so no {name} lies in the range{guess}"
+        )
     if spot.verdict == "recompute_always_wins":
         return (
-            f"{what[0]} is never faster than {what[1]} at any measured length, so no {name} lies in the range"
+            f"{what[0]} is never faster than {what[1]} at any measured length, "
+            f"so no {name} lies in the range{guess}"
         )
-    found = " and ".join(
-        f"{format_tokens(c.tokens.value)} tokens ({say_interval(c)})" for c in spot.crossings
-    )
-    guess = f", the best guess being {found}" if found else ""
-    return f"no {name} can be named{guess}, because {printable(spot.reason) or 'the rounds disagree'}"
+    return f"no {name} can be named, because {printable(spot.reason) or 'the rounds disagree'}{guess}"
 
 
 def _crossover(spot: SweetSpot, loading: str, recomputing: str) -> str:
     crossing = spot.crossings[0]
     turn = "beyond" if crossing.load_wins_beyond else "only below"
-    fitted = ", extrapolated from the fitted curves" if crossing.extrapolated else ""
     return (
         f"{loading} is faster than {recomputing} {turn} {crossover_name(spot)} = "
-        f"{format_tokens(crossing.tokens.value)} tokens{fitted}"
+        f"{format_tokens(crossing.tokens.value)} tokens"
     )
 
 

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from bench.analyse.answer import Analysis, Point
 from bench.measure.record import RunRecord
-from bench.show.facts import load_series, notices_by_code, points_of, series_label
+from bench.show.explain import explain
+from bench.show.facts import load_series, points_of, series_label
 from bench.show.numbers import (
     format_rate_estimate,
     format_ratio_estimate,
@@ -45,10 +46,10 @@ def number_notices(points: Sequence[Point]) -> dict[str, str]:
 def footnotes(run: RunRecord, points: Sequence[Point]) -> list[str]:
     """Lines below the table: what the marks mean."""
     lines = ["* scaled from fewer layers"] if any(point.recompute_scaled for point in points) else []
-    known = notices_by_code(run)
+    known = {notice.code: notice.message for notice in run.notices}
     for code, number in number_notices(points).items():
-        message = f": {printable(known[code].message)}" if code in known else ""
-        lines.append(f"{number} {code}{message}")
+        message = known.get(code) or explain(code)
+        lines.append(f"{number} {printable(code)}: {printable(message)}")
     return lines
 
 

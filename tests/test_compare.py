@@ -1,0 +1,64 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from bench.show.compare import DifferentMachinesError, Result, compare, differing_facts
+from tests.sweeps import make_analysis, make_run, make_samples
+
+SAMPLES = make_samples(tokens=(4096, 8192), num_rounds=2, num_samples=1)
+ANALYSIS = make_analysis(SAMPLES)
+
+
+def result(**changes: object) -> Result:
+    return Result(make_run(**changes), SAMPLES, ANALYSIS)
+
+
+def test_spots_of_several_runs_stand_side_by_side() -> None:
+    comparison = compare([result(), result(run_id="second", storage={"name": "NFS"})])
+    assert len(comparison.rows) == 6
+    assert [row[0] for row in comparison.rows] == ["20250102T030405-ab12"] * 3 + ["second"] * 3
+    assert comparison.rows[3][2:] == (
+        "NFS", "posix, best layout", "posix-direct", "cold", "C*", "crossover", "7,208 [6,890–7,545]",
+        "512 to 32,768 tokens", "7,424",
+    )  # fmt: skip
+
+
+def test_runs_of_different_machines_are_refused_with_the_facts_that_differ() -> None:
+    other = {
+        "device_name": "NVIDIA A100",
+        "cpu_model": "AMD EPYC 9654",
+        "memory_bytes": 2**37 + 1,
+        "usable_cores": 8.0,
+        "kernel_release": "6.9.0",
+    }
+    with pytest.raises(DifferentMachinesError) as refusal:
+        compare([result(), result(run_id="other", machine=other)])
+    assert str(refusal.value) == (
+        "20250102T030405-ab12, other come from different machines "
+        "(device_name: NVIDIA H200 against NVIDIA A100; usable_cores: — against 8); "
+        "compare runs of one machine only"
+    )
+
+
+def test_facts_of_the_moment_do_not_make_another_machine() -> None:
+    first, second = (
+        {"device_name": "x", "noise": {"load_average": n}, "gpus": [{"name": "g", "sm_clock_mhz": n}]}
+        for n in (1, 2)
+    )
+    assert differing_facts([make_run(machine=first), make_run(machine=second)]) == {}
+
+
+def test_one_run_and_no_run_can_be_compared() -> None:
+    assert len(compare([result()]).rows) == 3
+    assert compare([]).rows == ()
+    assert compare([]).plain().startswith("run  model  storage")
+
+
+def test_table_and_plain_text_have_the_same_cells() -> None:
+    comparison = compare([result(model_name="[red]m\x1b[0m")])
+    stream = io.StringIO()
+    Console(file=stream, width=250).print(comparison.table())
+    assert "\x1b" not in comparison.plain() + stream.getvalue()
+    for row in comparison.rows:
+        assert all(cell in stream.getvalue() and cell in comparison.plain() for cell in row)

@@ -1,0 +1,91 @@
+"""The notebooks run from top to bottom on a made result folder, and are committed without outputs."""
+
+import ast
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from bench.measure.record import RecordError, SampleWriter, write_run
+from bench.show.folder import find_results, open_results
+from tests.sweeps import make_run, make_samples
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def make_folder(folder: Path, **changes: object) -> Path:
+    folder.mkdir(parents=True)
+    write_run(folder, make_run(**changes))
+    writer = SampleWriter(folder)
+    for sample in make_samples(num_rounds=6, num_samples=2):
+        writer.append(sample)
+    writer.close()
+    return folder
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_on_any_result_folder(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path.stem.startswith("01"):
+        pytest.importorskip("bench.analyse.analysis")
+    monkeypatch.setenv("KVCROSS_RESULTS", str(make_folder(tmp_path / "run")))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
+    )
+    client.execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert [output for output in outputs if output.get("name") == "stderr"] == []
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    said = "".join(output.get("text", "") for output in outputs)
+    assert "run 20250102T030405-ab12" in said
+    assert ("C* =" if path.stem.startswith("01") else "of the variance lies between rounds") in said
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_carries_no_outputs_and_defines_no_functions(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        assert cell.outputs == [] and cell.execution_count is None
+        source = "\n".join(line for line in cell.source.splitlines() if not line.startswith("%"))
+        kinds = {type(node) for node in ast.walk(ast.parse(source))}
+        assert not kinds & {ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda}
+
+
+def test_both_notebooks_are_there() -> None:
+    assert [path.name for path in NOTEBOOKS] == ["01_crossover.ipynb", "02_noise.ipynb"]
+
+
+def test_the_newest_run_is_opened_when_none_is_named(tmp_path: Path) -> None:
+    make_folder(tmp_path / "m" / "a" / "old", started_utc="2025-01-01T00:00:00Z")
+    new = make_folder(tmp_path / "m" / "b" / "new", started_utc="2025-03-01T00:00:00Z")
+    assert find_results(tmp_path, {}) == new
+
+
+def test_a_named_folder_counts_from_here_or_from_beside_the_results(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "results" / "one")
+    assert find_results(tmp_path / "results", {"KVCROSS_RESULTS": "results/one"}) == folder
+    assert find_results(tmp_path, {"KVCROSS_RESULTS": str(folder)}) == folder
+
+
+def test_no_results_at_all_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="no result folder here; run a sweep, or set KVCROSS_RESULTS"):
+        find_results(tmp_path, {})
+
+
+def test_a_half_written_row_becomes_a_notice_of_the_run(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run")
+    with (folder / "samples.csv").open("a") as stream:
+        stream.write("7,1,0,")
+    run, samples = open_results(folder)
+    assert len(samples) == 6 * 2 * 7 * 2
+    assert [notice.code for notice in run.notices] == ["half_line"]

@@ -1,0 +1,17 @@
+from pathlib import Path
+
+from bench.measure.record import COLUMNS, RunRecord
+
+README = (Path(__file__).parent.parent / "results" / "README.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_every_column_of_the_samples_is_explained() -> None:
+    assert [name for name in COLUMNS if f"`{name}`" not in section("samples.csv")] == []
+
+
+def test_every_field_of_the_header_is_explained() -> None:
+    assert [name for name in RunRecord.model_fields if f"`{name}`" not in section("run.json")] == []
