@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.catalog.architectures import ARCHITECTURES
@@ -162,6 +162,7 @@ def test_a_field_that_changes_the_cache_in_an_unknown_way_is_refused_by_name(
         _geometry(model_type, **{field: value})
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     before=st.sampled_from(["new", "my", "x9", "num"]),
     word=st.sampled_from(
