@@ -2,7 +2,10 @@ import csv
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,16 @@ from bench.catalog.config import read_catalogue, resolve_model
 from bench.catalog.describe import describe_model
 from bench.catalog.fields import CatalogError
 
-# Computed by others from the dimensions that the sources named in models.toml give.  For 17 of the models the makers
-# publish a total of parameters, rounded; it agrees within 2.6 %.
+# Computed by others from the dimensions that the sources named in models.toml give.  For 17 of the models
+# the makers publish a rounded total of parameters; it agrees within 2.7 %.
 with (Path(__file__).parent / "expected_models.csv").open() as _file:
     EXPECTED = {row["key"]: row for row in csv.DictReader(_file)}
+TINY_LLAMA = (
+    b'{"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,'
+    b' "intermediate_size": 16, "vocab_size": 32}'
+)
+# embedding and head 2 x 32 x 8, attention 4 x 8 x 8, feed-forward 3 x 8 x 16, three norms of 8
+TINY_LLAMA_PARAMS = 512 + 256 + 384 + 24
 ROOT = Path(__file__).parent.parent
 
 
@@ -122,16 +131,55 @@ def test_offline_mode_of_the_hub_is_honoured(tmp_path: Path) -> None:
     )
 
 
+class _Hub(BaseHTTPRequestHandler):
+    """What the hub answers for one public model, and 404 for the rest."""
+
+    def do_HEAD(self) -> None:
+        known = self.path in {"/", "/org/mine/resolve/main/config.json"}
+        self.send_response(200 if known else 404)
+        self.send_header("ETag", '"1"')
+        self.send_header("X-Repo-Commit", "0" * 40)
+        if not known:
+            self.send_header("X-Error-Code", "RepoNotFound")
+        self.send_header("Content-Length", str(len(TINY_LLAMA)) if known else "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
+        self.wfile.write(TINY_LLAMA)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def hub() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_config_is_downloaded_from_the_hub(tmp_path: Path, hub: str) -> None:
+    said, _ = _resolve_in_child("org/mine", tmp_path, HF_ENDPOINT=hub)
+    assert said == str(TINY_LLAMA_PARAMS)
+
+
+def test_a_model_that_the_hub_does_not_have_is_refused_in_one_line(tmp_path: Path, hub: str) -> None:
+    said, _ = _resolve_in_child("org/other", tmp_path, HF_ENDPOINT=hub)
+    assert said.startswith("model 'org/other': the hub gives no config.json: ")
+    assert "\n" not in said
+
+
 def test_a_config_in_the_hub_cache_is_read_without_network(tmp_path: Path) -> None:
     repository = tmp_path / "hub" / "models--org--mine"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text("0" * 40)
     snapshot = repository / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
-    (snapshot / "config.json").write_text(
-        '{"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,'
-        ' "intermediate_size": 16, "vocab_size": 32}'
-    )
+    (snapshot / "config.json").write_bytes(TINY_LLAMA)
     said, _ = _resolve_in_child("org/mine", tmp_path, HF_HUB_OFFLINE="1")
-    # embedding and head 2 x 32 x 8, attention 4 x 8 x 8, feed-forward 3 x 8 x 16, three norms of 8
-    assert said == str(512 + 256 + 384 + 24)
+    assert said == str(TINY_LLAMA_PARAMS)

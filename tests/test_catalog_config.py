@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.catalog.architectures import ARCHITECTURES
@@ -45,8 +45,8 @@ def test_a_file_and_its_folder_give_the_same_model(tmp_path: Path) -> None:
         (b"", "not valid JSON"),
         (b"{", "not valid JSON"),
         (b"[1]", "holds a list, not an object"),
-        (b'{"model_type": "llama", "hidden_size": NaN}', "NaN is not a number"),
-        (b'{"model_type": "llama", "hidden_size": Infinity}', "Infinity is not a number"),
+        (b'{"model_type": "llama", "num_hidden_layers": NaN}', "nan is not a whole number"),
+        (b'{"model_type": "llama", "num_hidden_layers": -Infinity}', "-inf is not a whole number"),
         (b"\xff\xfe\x00{", "not valid JSON"),
         (b"[" * 200_000, "nested too deeply"),
         (b"{}", "field model_type: missing"),
@@ -141,8 +141,9 @@ def test_an_unknown_architecture_hints_at_near_ones() -> None:
         ("qwen3_next", "layer_types", ["sliding_attention"] * 4),
         ("mixtral", "attention_bias", True),
         ("deepseek_v3", "index_topk", 2048),
-        ("glm_moe_dsa", "indexer_types", ["full", "shared", "shared", "shared"]),
-        ("glm_moe_dsa", "index_topk_freq", 4),
+        ("glm_moe_dsa", "indexer_types", ["full", "mystery", "shared", "shared"]),
+        ("deepseek_v32", "index_topk_freq", 4),
+        ("qwen3", "use_qk_norm", False),
         ("deepseek_v3", "moe_layer_freq", 2),
         ("opt", "word_embed_proj_dim", 32),
         ("opt", "do_layer_norm_before", False),
@@ -161,6 +162,7 @@ def test_a_field_that_changes_the_cache_in_an_unknown_way_is_refused_by_name(
         _geometry(model_type, **{field: value})
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     before=st.sampled_from(["new", "my", "x9", "num"]),
     word=st.sampled_from(
@@ -198,6 +200,30 @@ def test_fields_that_say_nothing_about_the_decoder_do_not_matter() -> None:
     added = {"initializer_range": 0.02, "rope_scaling": {"factor": 8.0}, "quantization_config": {"bits": 4}}
     more = {"attention_dropout": 0.1, "use_cache": True, "num_nextn_predict_layers": 1, "vendor": "x"}
     assert _geometry("llama", **added, **more) == _geometry("llama")
+
+
+def test_an_infinite_number_in_a_field_that_does_not_matter_is_read_over(tmp_path: Path) -> None:
+    config = {
+        "model_type": "nemotron_h",
+        **TINY_CONFIGS["nemotron_h"],
+        "time_step_limit": [0.0, float("inf")],
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert read_config(tmp_path).geometry == _geometry("nemotron_h")
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        {"indexer_types": ["full", "shared", "shared", "full"]},
+        {"index_topk_pattern": "FSSF"},
+        {"index_topk_freq": 3, "index_skip_topk_offset": 1},
+    ],
+)
+def test_layers_that_share_an_indexer_keep_no_indexer_keys(spelled: dict[str, object]) -> None:
+    geometry = _geometry("glm_moe_dsa", **({"index_topk_freq": 1} | spelled))
+    planes = geometry.layout("bfloat16").planes
+    assert [plane.layer for plane in planes if plane.role == "indexer"] == [0, 3]
 
 
 def test_weight_quantization_never_decides_the_kv_dtype() -> None:

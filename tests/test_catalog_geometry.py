@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.catalog.config import read_catalogue, resolve_model
@@ -19,6 +19,7 @@ def _of(key: str) -> Geometry:
     return resolve_model(key).geometry
 
 
+@settings(deadline=None, max_examples=50)
 @given(n=st.integers(0, 60), past=st.integers(0, 60), width=st.integers(1, 40))
 def test_pairs_equal_the_sum_over_positions(n: int, past: int, width: int) -> None:
     positions = range(past, past + n)
@@ -27,6 +28,7 @@ def test_pairs_equal_the_sum_over_positions(n: int, past: int, width: int) -> No
     assert chunk_pairs(n, past, width) == sum(i % width + 1 for i in positions)
 
 
+@settings(deadline=None, max_examples=50)
 @given(key=st.sampled_from(CATALOGUE), first=st.integers(1, 30_000), second=st.integers(1, 30_000))
 def test_prefill_in_two_parts_costs_the_same_but_for_one_more_output_head(
     key: str, first: int, second: int
@@ -181,12 +183,14 @@ def test_layers_without_attention_keep_nothing() -> None:
     assert layout.bytes_per_token == 2 * 2 * 24 * 2
 
 
+@settings(deadline=None, max_examples=50)
 @given(key=st.sampled_from(CATALOGUE), n=st.integers(0, 300_000), more=st.integers(0, 300_000))
 def test_bytes_never_shrink_with_length(key: str, n: int, more: int) -> None:
     layout = _of(key).layout("bfloat16")
     assert layout.bytes_at(n) <= layout.bytes_at(n + more)
 
 
+@settings(deadline=None, max_examples=50)
 @given(key=st.sampled_from(CATALOGUE), more=st.integers(0, 10**6))
 def test_beyond_the_window_only_full_layers_grow(key: str, more: int) -> None:
     geometry = _of(key)
@@ -196,6 +200,7 @@ def test_beyond_the_window_only_full_layers_grow(key: str, more: int) -> None:
     assert grown == more * layout.bytes_per_token_beyond_window
 
 
+@settings(deadline=None, max_examples=50)
 @given(key=st.sampled_from(CATALOGUE), dtype=st.sampled_from(["bfloat16", "float32", "fp8"]))
 def test_full_windows_and_growing_layers_make_up_all_bytes(key: str, dtype: str) -> None:
     layout = _of(key).layout(dtype)
@@ -204,6 +209,7 @@ def test_full_windows_and_growing_layers_make_up_all_bytes(key: str, dtype: str)
     assert layout.bytes_at(n) == grown + window_bytes(layout) + layout.state_bytes
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     key=st.sampled_from(CATALOGUE),
     ranks=st.sampled_from([1, 2, 4, 8]),

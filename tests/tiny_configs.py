@@ -80,6 +80,8 @@ TINY_CONFIGS: dict[str, dict[str, object]] = {
     "qwen3_moe": _HEAD
     | _without(_QWEN_EXPERTS, "shared_expert_intermediate_size")
     | {"decoder_sparse_step": 2},
+    "qwen3_vl_text": _HEAD,
+    "qwen3_vl_moe_text": _HEAD | _QWEN_EXPERTS | {"shared_expert_intermediate_size": 0},
     "qwen3_next": _HEAD | _QWEN_EXPERTS | _DELTA,
     "qwen3_5_text": _HEAD | _DELTA,
     "qwen3_5_moe_text": _HEAD | _QWEN_EXPERTS | _DELTA,
@@ -91,7 +93,7 @@ TINY_CONFIGS: dict[str, dict[str, object]] = {
     "deepseek_v3": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
     "deepseek_v32": _DEEPSEEK | _INDEXER,
-    "glm_moe_dsa": _DEEPSEEK | _INDEXER,
+    "glm_moe_dsa": _DEEPSEEK | _INDEXER | {"index_topk_freq": 2},
     "llama4_text": _HEAD
     | {
         "attention_chunk_size": 16,

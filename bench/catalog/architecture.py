@@ -204,7 +204,6 @@ def _read_latent(fields: Fields, architecture: Architecture) -> LatentAttention:
     fields.optional_count("qk_head_dim")
     index = None
     if architecture.indexer:
-        _require_own_indexers(fields)
         index = Indexer(
             fields.count("index_n_heads"), fields.count("index_head_dim"), fields.count("index_topk")
         )
@@ -219,13 +218,6 @@ def _read_latent(fields: Fields, architecture: Architecture) -> LatentAttention:
         bias=fields.flag("attention_bias"),
         indexer=index,
     )
-
-
-def _require_own_indexers(fields: Fields) -> None:
-    """Every layer must have an indexer of its own: sharing would keep fewer keys."""
-    types = fields.names("indexer_types", _count_layers(fields)) or []
-    if set(types) - {"full"}:
-        raise fields.error("indexer_types", "layers that share an indexer are not understood")
 
 
 def _read_dense(

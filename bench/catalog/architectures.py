@@ -20,6 +20,7 @@ from bench.catalog.patterns import (
     chunked_layers,
     every_nth_full,
     every_nth_not_linear,
+    indexed_layers,
     lower_odd_layers,
     single_blocks,
     sliding_layers,
@@ -43,6 +44,7 @@ _QWEN3 = Architecture(
     qkv_bias="attention_bias",
     output_bias="attention_bias",
     qk_norm="head",
+    fixed={"use_qk_norm": True},
     defaults=_QWEN_WINDOW | {"head_dim": 128},
 )
 _DELTA = {
@@ -100,6 +102,14 @@ _COHERE = Architecture(
 )
 _MISTRAL = Architecture("mistral", pattern=sliding_layers, defaults={"sliding_window": 4096})
 
+_QWEN3_MOE = replace(
+    _QWEN3,
+    builds="qwen3_moe",
+    pattern=switched_layers,
+    mixture=sparse_step_experts,
+    defaults={"sliding_window": 4096},
+)
+
 # model_type in the file -> what it is
 ARCHITECTURES: dict[str, Architecture] = {
     "llama": _LLAMA,
@@ -132,13 +142,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         defaults=_QWEN_WINDOW | {"qkv_bias": True, "shared_expert_intermediate_size": 5632},
     ),
     "qwen3": _QWEN3,
-    "qwen3_moe": replace(
-        _QWEN3,
-        builds="qwen3_moe",
-        pattern=switched_layers,
-        mixture=sparse_step_experts,
-        defaults={"sliding_window": 4096},
-    ),
+    "qwen3_moe": _QWEN3_MOE,
+    "qwen3_vl_text": _QWEN3,  # the same decoder; rotary sections change no count
+    "qwen3_vl_moe_text": _QWEN3_MOE,
     "qwen3_next": _QWEN3_NEXT,
     "qwen3_5_text": replace(_QWEN3_NEXT, builds="qwen3_5_text", mixture=_QWEN3.mixture),
     "qwen3_5_moe_text": replace(_QWEN3_NEXT, builds="qwen3_5_moe_text"),
@@ -179,7 +185,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "glm_moe_dsa": replace(
         _DEEPSEEK_SPARSE,
         builds="glm_moe_dsa",
-        fixed={"index_topk_freq": 1},
+        pattern=indexed_layers,
         defaults={**_DEEPSEEK.defaults, "q_lora_rank": 2048},
     ),
     "llama4_text": Architecture(
@@ -289,14 +295,4 @@ ARCHITECTURES: dict[str, Architecture] = {
         repeats={"attention_head_dim": "head_dim"},
         defaults={"head_dim": 128, "use_conv_bias": True},
     ),
-}
-
-# model_type of a file with a text_config -> model_type of the text model when text_config does not say
-WRAPPERS = {
-    "gemma3": "gemma3_text",
-    "llama4": "llama4_text",
-    "mistral3": "mistral",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "kimi_k25": "kimi_k2",
 }

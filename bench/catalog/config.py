@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from bench.catalog.architecture import read_geometry
-from bench.catalog.architectures import ARCHITECTURES, WRAPPERS
+from bench.catalog.architectures import ARCHITECTURES
 from bench.catalog.fields import CatalogError, Fields
 from bench.catalog.geometry import Geometry
 from bench.catalog.hub import fetch_config
+from bench.catalog.wrappers import find_text_fields
 
 CATALOGUE = Path(__file__).with_name("models.toml")
 ABSENT = "none"  # TOML has no null
@@ -37,7 +38,6 @@ NOT_BUILT = frozenset(
         "prefix",
     }
 )
-READ_OUTSIDE = frozenset({"text_config", "tie_word_embeddings", "vision_config"})
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -104,7 +104,7 @@ def read_config(path: Path) -> Model:
 
 def describe_config(config: Mapping[str, object], place: str, *, key: str, name: str, source: str) -> Model:
     """The model that the fields of a configuration describe; `place` is for messages."""
-    model_type, values, wrapper = _text_fields(config, place)
+    model_type, values, wrapper = find_text_fields(config, place)
     architecture = ARCHITECTURES.get(model_type)
     if architecture is None:
         near = difflib.get_close_matches(model_type, ARCHITECTURES, n=3)
@@ -121,32 +121,6 @@ def describe_config(config: Mapping[str, object], place: str, *, key: str, name:
     if isinstance(dtype, str):
         built["dtype"] = dtype
     return Model(key, name, {"model_type": architecture.builds, **built}, geometry, source)
-
-
-def _text_fields(
-    config: Mapping[str, object], place: str
-) -> tuple[str, dict[str, object], dict[str, object] | None]:
-    """model_type and fields of the language model; then those of the wrapper around it, None for none."""
-    model_type = _model_type(config, place)
-    text = config.get("text_config")
-    if model_type not in WRAPPERS and text is None:
-        return model_type, dict(config), None
-    if model_type not in WRAPPERS:
-        raise CatalogError(f"{place}: field model_type: {model_type!r:.60} around a text_config is unknown")
-    if not isinstance(text, Mapping):
-        raise CatalogError(f"{place}: field text_config: {model_type} needs it, as an object")
-    inner = dict(text)
-    if "tie_word_embeddings" not in inner and "tie_word_embeddings" in config:
-        inner["tie_word_embeddings"] = config["tie_word_embeddings"]
-    outer = {name: value for name, value in config.items() if name not in READ_OUTSIDE}
-    return _model_type({"model_type": WRAPPERS[model_type], **inner}, place), inner, outer
-
-
-def _model_type(config: Mapping[str, object], place: str) -> str:
-    value = config.get("model_type")
-    if not isinstance(value, str):
-        raise CatalogError(f"{place}: field model_type: missing or not a word, so no counts")
-    return value
 
 
 def _read_entry(key: str, entry: dict[str, object]) -> Model:
@@ -178,27 +152,23 @@ def _load_json(file: Path, place: str) -> dict[str, object]:
     try:
         if file.stat().st_size > MAX_CONFIG_BYTES:
             raise CatalogError(f"{place}: {file.stat().st_size} bytes are too many for a config.json")
-        config = json.loads(file.read_bytes(), parse_constant=_refuse_constant)
+        config = json.loads(file.read_bytes())
     except OSError as error:
         raise CatalogError(f"{place}: {error.strerror}; a config.json or its folder is needed") from error
     except RecursionError as error:
         raise CatalogError(f"{place}: nested too deeply for a config.json") from error
     except CatalogError:
         raise
-    except ValueError as error:  # broken JSON, bytes that are no text, NaN
+    except ValueError as error:  # broken JSON, bytes that are no text
         raise CatalogError(f"{place}: not valid JSON: {error}") from error
     if not isinstance(config, dict):
         raise CatalogError(f"{place}: holds a {type(config).__name__}, not an object of fields")
     return config
 
 
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")
-
-
 def _refuse_unknown(spec: str, known: list[str]) -> NoReturn:
     near = difflib.get_close_matches(spec.lower(), known, n=4, cutoff=0.5)
-    hint = f"near it: {', '.join(near)}" if near else "see `python -m bench model --list`"
+    hint = f"near it: {', '.join(near)}" if near else f"keys: {', '.join(read_catalogue())}"
     raise CatalogError(
         f"model {spec!r:.120} is no catalogue key, no file or folder, and no org/name of the hub; {hint}"
     )

@@ -1,7 +1,7 @@
 """Dimensions of one model, and the counts that derive from them: KV bytes, parameters, FLOPs."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bench.catalog.attention import GroupedAttention, LatentAttention, Shape
@@ -21,12 +21,14 @@ WINDOWED = ("sliding", "chunked")
 class LayerKind:
     """One decoder layer: how it attends and whether its feed-forward is a mixture of experts.
 
-    `feed_forward` is False where a layer is an attention or a state alone (Nemotron-H).
+    `feed_forward` is False where a layer is an attention or a state alone (Nemotron-H); `own_indexer` is
+    False where a layer attends to the tokens that an earlier layer's indexer picked (GLM-5.2).
     """
 
     attention: AttentionKind
     moe: bool = False
     feed_forward: bool = True
+    own_indexer: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ class Geometry:
                 state_bytes += self._linear().state_bytes(dtype, tensor_parallel)
             elif kind.attention != "none":
                 window = self.window_tokens if kind.attention in WINDOWED else None
-                planes += self.attention.planes(number, window, dtype=dtype, tensor_parallel=tensor_parallel)
+                block = self._attention(kind)
+                planes += block.planes(number, window, dtype=dtype, tensor_parallel=tensor_parallel)
         return KVLayout(tuple(planes), state_bytes)
 
     @property
@@ -109,7 +112,7 @@ class Geometry:
         if kind.attention == "linear":
             params += self._linear().params
         elif kind.attention != "none":
-            params += self.attention.params
+            params += self._attention(kind).params
         block = self._feed_forward(kind)
         if block is not None:
             params += block.params_active if active else block.params
@@ -144,7 +147,7 @@ class Geometry:
         if kind.attention == "linear":
             shapes += self._linear().gemm_shapes
         elif kind.attention != "none":
-            shapes += self.attention.gemm_shapes
+            shapes += self._attention(kind).gemm_shapes
         block = self._feed_forward(kind)
         return shapes + ([] if block is None else block.gemm_shapes)
 
@@ -182,13 +185,18 @@ class Geometry:
         if isinstance(self.attention, LatentAttention) and self.attention.indexer is not None:
             index = self.attention.indexer
             picked = window_pairs(num_tokens, past_tokens, index.top_tokens)
-            return per_pair * picked + index.pair_flops * pairs
+            return per_pair * picked + (index.pair_flops * pairs if kind.own_indexer else 0)
         return per_pair * pairs
 
     def _params(self, *, active: bool) -> int:
         embedding = self.vocab_size * self.hidden_size
         edges = embedding * (1 if self.tie_word_embeddings else 2) + self.other_params
         return edges + sum(self.layer_params(kind, active=active) for kind in self.layers)
+
+    def _attention(self, kind: LayerKind) -> GroupedAttention | LatentAttention:
+        if kind.own_indexer or not isinstance(self.attention, LatentAttention):
+            return self.attention
+        return replace(self.attention, indexer=None)
 
     def _feed_forward(self, kind: LayerKind) -> FeedForward | Experts | None:
         if not kind.feed_forward:

@@ -1,7 +1,7 @@
 """Which layer attends how: one rule per family, each following the configuration class of transformers."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.catalog.fields import Fields
 from bench.catalog.geometry import WINDOWED, AttentionKind, LayerKind
@@ -92,6 +92,28 @@ def typed_layers(fields: Fields, num_layers: int) -> Pattern:
     if set(types) - {1}:
         raise fields.error("attn_type_list", f"type {min(set(types) - {1})} is not understood, only 1")
     return full_layers(fields, num_layers)
+
+
+def indexed_layers(fields: Fields, num_layers: int) -> Pattern:
+    """Full attention whose indexer is the layer's own or an earlier layer's (GLM-5.2).
+
+    Spelled as a list, as a pattern of F and S, or as one own indexer in index_topk_freq layers.
+    """
+    period = fields.optional_count("index_topk_freq", low=0) or 1
+    offset = fields.optional_count("index_skip_topk_offset", low=0)
+    first = 2 if offset is None else offset
+    types = ["shared" if max(i - first + 1, 0) % period else "full" for i in range(num_layers)]
+    spelled = fields.raw("index_topk_pattern")
+    if isinstance(spelled, str):
+        types = [{"F": "full", "S": "shared"}.get(letter, letter) for letter in spelled]
+    elif spelled is not None:
+        types = fields.names("index_topk_pattern", num_layers) or types
+    types = fields.names("indexer_types", num_layers) or types
+    if len(types) != num_layers or not set(types) <= {"full", "shared"} or types[0] != "full":
+        raise fields.error("indexer_types", f"{types!r:.80} are not {num_layers} full or shared, full first")
+    plain = full_layers(fields, num_layers)
+    owned = zip(plain.layers, types, strict=True)
+    return Pattern(tuple(replace(layer, own_indexer=kind == "full") for layer, kind in owned))
 
 
 def every_nth_not_linear(fields: Fields, num_layers: int) -> Pattern:
