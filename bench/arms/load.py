@@ -7,13 +7,13 @@ import numpy as np
 import torch
 
 from bench.arms.case import Case, Outcome
-from bench.arms.proof import Counters, Evidence
+from bench.arms.proof import Evidence
 from bench.arms.walk import FreshWalk, tokens_to_load
 from kvio.backends import find_backend
 from kvio.backends.protocol import KVIOError
 from kvio.backends.setting import BackendSetting, HostMemory, SimulatedDevice
 from kvio.blocks import KVBlocks
-from kvio.evidence import CacheState
+from kvio.evidence import CacheState, ReadCounters
 from kvio.files import Bytes
 from kvio.jobs import Job, by_chunk, collect, plan_jobs
 from kvio.loader import ChunkLoader, LoadSplit
@@ -54,7 +54,7 @@ class _Proof:
 
     cache_state: CacheState | None = None
     data_path: str | None = None
-    moved: Counters | None = None
+    moved: ReadCounters | None = None
     notices: tuple[str, ...] = ()
 
 
@@ -196,16 +196,16 @@ class LoadArm:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _prove(self, ready: _Prepared, split: LoadSplit, before: Counters | None) -> _Proof:
+    def _prove(self, ready: _Prepared, split: LoadSplit, before: ReadCounters | None) -> _Proof:
         if not ready.jobs:
             return _Proof()
         if before is None:
             return _Proof(data_path=self._settings.backend)
-        moved = self._evidence.moved(before, self._evidence.read_counters())
+        moved = self._evidence.read_counters().moved_since(before)
         direct = self._store.geometry.direct
         state, notices = self._evidence.prove_cache_state(
             asked_direct=direct,
-            payload_bytes=split.num_bytes,
+            reads=[read for job in ready.jobs for read in job.reads],
             resident_before=ready.resident_bytes,
             moved=moved,
         )

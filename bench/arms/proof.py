@@ -1,23 +1,20 @@
 """What the load arm asks the operating system, so that it can say which way the bytes took."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from kvio.backends.protocol import Read
 from kvio.blockdev import BlockDevice
-from kvio.evidence import CacheState, ReadCounters, prove_cache_state, prove_data_path, read_counters
+from kvio.evidence import (
+    CacheState,
+    ReadCounters,
+    count_fresh_bytes,
+    prove_cache_state,
+    prove_data_path,
+    read_counters,
+)
 from kvio.pagecache import evict, resident_bytes, warm
-
-
-class Counters(Protocol):
-    """Bytes fetched from storage so far; None where it cannot be known."""
-
-    @property
-    def process_bytes(self) -> int | None:
-        """Fetched on behalf of this process, as the kernel says."""
-
-    @property
-    def device_bytes(self) -> int | None:
-        """Read by the block device under the files."""
 
 
 class Evidence(Protocol):
@@ -32,14 +29,11 @@ class Evidence(Protocol):
     def resident_bytes(self, path: Path) -> int | None:
         """Bytes of the file in the page cache; None where it cannot be known."""
 
-    def read_counters(self) -> Counters:
+    def read_counters(self) -> ReadCounters:
         """The counters now."""
 
-    def moved(self, before: Counters, after: Counters) -> Counters:
-        """By how much the counters moved."""
-
     def prove_cache_state(
-        self, *, asked_direct: bool, payload_bytes: int, resident_before: int | None, moved: Counters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident_before: int | None, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
         """The cache state that the counters allow to claim, and codes of what is suspect."""
 
@@ -69,19 +63,16 @@ class KernelEvidence:
         """The counters now."""
         return read_counters(self._device)
 
-    def moved(self, before: ReadCounters, after: ReadCounters) -> ReadCounters:
-        """By how much the counters moved."""
-        return after.moved_since(before)
-
     def prove_cache_state(
-        self, *, asked_direct: bool, payload_bytes: int, resident_before: int | None, moved: ReadCounters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident_before: int | None, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
         """The cache state that the counters allow to claim."""
         return prove_cache_state(
             asked_direct=asked_direct,
-            payload_bytes=payload_bytes,
+            payload_bytes=sum(read.num_bytes for read in reads),
             resident_before=resident_before,
             moved=moved,
+            fresh_bytes=count_fresh_bytes(reads),
         )
 
     def prove_data_path(self, *, backend: str, asked_direct: bool, state: CacheState) -> str:
