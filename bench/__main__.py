@@ -39,7 +39,7 @@ from bench.show.facts import main_spot, suspect_codes
 from bench.show.files import write_results
 from bench.show.progress import SweepProgress
 from bench.show.sentence import describe_answer
-from bench.show.table import closing_table
+from bench.show.table import closing_table, plain_table
 from kvio.backends.protocol import KVIOError
 
 RESULTS = Path("results")
@@ -197,7 +197,8 @@ def compare_command(folders: Annotated[list[Path], typer.Argument(help="result f
     for folder in folders:
         run, (samples, _) = read_run(folder), read_samples(folder)
         results.append(Result(run, samples, analyse(run, samples)))
-    out.print(compare(results))
+    comparison = compare(results)
+    out.print(comparison.table() if out.is_terminal else comparison.plain(), markup=False)
 
 
 def _parsed(read: Callable[[str], T], text: str | None) -> T | None:
@@ -251,7 +252,10 @@ def _finish(folder: Path) -> None:
         summary=summary_frame(analysis),
         crossover=crossover_frame(analysis),
     )
-    out.print(closing_table(run, analysis))
+    if out.is_terminal:
+        out.print(closing_table(run, analysis))
+    else:
+        out.print(plain_table(run, analysis), markup=False)
     out.print(describe_answer(run, samples, analysis), markup=False)
     out.print(str(folder), markup=False)
     raise typer.Exit(_exit_code(run, samples, analysis))

@@ -52,13 +52,13 @@ PRESETS: dict[str, Preset] = {
             stack="kvcross",
             version="1",
             source="kvio/presets.py",
-            chunk_tokens=256,
+            chunk_tokens=64,
             order="layer-major",
             header_bytes=0,
             align_bytes=4096,
             direct=True,
             num_threads=4,
-            request_bytes=8 << 20,  # a chunk of a prefix as short as itself keeps all threads busy
+            request_bytes=4 << 20,  # even a prefix of one chunk keeps several threads busy
             open_per_read=False,
             front_reads=True,
         ),

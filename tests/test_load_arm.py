@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,13 +11,12 @@ import torch
 
 from bench.arms.case import Case
 from bench.arms.load import LoadArm, LoadSettings
-from bench.arms.proof import Counters
 from bench.arms.walk import FreshWalk, tokens_to_load
-from kvio.backends.protocol import KVIOError, ShortReadError
+from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.setting import SimulatedDevice
 from kvio.blocks import POISON, KVBlocks
 from kvio.chunks import ChunkGeometry
-from kvio.evidence import CacheState
+from kvio.evidence import CacheState, ReadCounters
 from kvio.layout import KVLayout, uniform_layout
 from kvio.presets import adapt_preset, find_preset
 from kvio.store import ChunkStore, VerificationError
@@ -25,12 +24,6 @@ from kvio.store import ChunkStore, VerificationError
 CPU = torch.device("cpu")
 LAYOUT = uniform_layout(4, 1024)  # 8192 bytes per token
 HYBRID = KVLayout(LAYOUT.planes, state_bytes=10_000)
-
-
-@dataclass(frozen=True)
-class FakeCounters:
-    process_bytes: int | None
-    device_bytes: int | None
 
 
 @dataclass
@@ -52,23 +45,14 @@ class FakeEvidence:
     def resident_bytes(self, path: Path) -> int | None:
         return self.resident
 
-    def read_counters(self) -> Counters:
+    def read_counters(self) -> ReadCounters:
         self.reads += 1
-        return FakeCounters(1000 * self.reads, 2000 * self.reads)
-
-    def moved(self, before: Counters, after: Counters) -> Counters:
-        assert before.process_bytes is not None
-        assert after.process_bytes is not None
-        assert before.device_bytes is not None
-        assert after.device_bytes is not None
-        return FakeCounters(
-            after.process_bytes - before.process_bytes, after.device_bytes - before.device_bytes
-        )
+        return ReadCounters(1000 * self.reads, 2000 * self.reads)
 
     def prove_cache_state(
-        self, *, asked_direct: bool, payload_bytes: int, resident_before: int | None, moved: Counters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident_before: int | None, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
-        self.asked.append((asked_direct, payload_bytes, resident_before))
+        self.asked.append((asked_direct, sum(read.num_bytes for read in reads), resident_before))
         return "direct" if asked_direct else "cold", ("counted",)
 
     def prove_data_path(self, *, backend: str, asked_direct: bool, state: CacheState) -> str:

@@ -230,10 +230,8 @@ class LoadArm:
     def _payload(self, jobs: Sequence[Job], chunk_id: int, blocks: KVBlocks) -> Bytes:
         """The chunk as it arrived; tokens beyond the prefix, which went nowhere, are read from the file."""
         whole = all(piece.num_tokens == piece.stride_tokens for job in jobs for piece in job.pieces)
-        if whole:
-            payload = np.empty(self._store.geometry.payload_bytes, np.uint8)
-        else:
-            payload = self._store.read_payload(chunk_id)
+        size_bytes = self._store.geometry.payload_bytes
+        payload = np.empty(size_bytes, np.uint8) if whole else self._store.read_payload(chunk_id)
         for job in jobs:
             collect(job, blocks, payload)
         return payload
