@@ -13,9 +13,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from transformers.cache_utils import get_layer_types_and_kwargs
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-from transformers.utils import is_flash_attn_2_available
+from transformers.utils.import_utils import is_flash_attn_2_available
 
 from bench.arms.memory import require_memory
+from bench.arms.norms import speed_up_norms
 from bench.arms.weights import fill_weights
 from bench.catalog.geometry import AttentionKind, LayerKind
 
@@ -25,6 +26,7 @@ ATTENTION_KINDS: dict[str, AttentionKind] = {
     "chunked_attention": "chunked",
     "linear_attention": "linear",
 }
+LayerChoice = Literal["auto", "all", "fit"]
 NOT_DIMENSIONS = {"model_type", "architectures", "auto_map", "torch_dtype", "dtype", "quantization_config"}
 NOT_DIMENSIONS |= {"_attn_implementation", "attn_implementation", "use_cache", "transformers_version"}
 EAGER_NOTICE = "attention_eager"
@@ -102,7 +104,7 @@ def read_config(raw: Mapping[str, Any]) -> PretrainedConfig:
         found = next(known, None)
         if found is None:
             raise UnsupportedArchitectureError(
-                f"model_type {model_type!r} with architecture {architecture!r} is not known to this transformers"
+                f"model_type {model_type!r}, architecture {architecture!r}: not known to this transformers"
             )
         model_type = found
     dimensions = {key: value for key, value in text.items() if key not in NOT_DIMENSIONS}
@@ -140,7 +142,9 @@ def find_kinds(model: PreTrainedModel) -> tuple[LayerKind, ...]:
         raise UnsupportedArchitectureError(f"{type(model).__name__}: layer_types {', '.join(unknown)}")
     _, stack = find_layers(model)
     return tuple(
-        LayerKind(ATTENTION_KINDS[name], moe=any(part.endswith("experts") for part, _ in layer.named_modules()))
+        LayerKind(
+            ATTENTION_KINDS[name], moe=any(part.endswith("experts") for part, _ in layer.named_modules())
+        )
         for name, layer in zip(types, stack, strict=True)
     )
 
@@ -166,8 +170,8 @@ def build_model(
 ) -> BuiltModel:
     """The model on `device` with only the real model's `layers` (None: all), ready for inference.
 
-    The whole model is laid out without memory first, so that each kept layer is exactly what it is in the real
-    model (its window, experts, rotary rule), and then cut down; only what is left gets memory.
+    The whole model is laid out without memory first, so that each kept layer is exactly what it is in the
+    real model (its window, experts, rotary rule), and then cut down; only what is left gets memory.
 
     Args:
         raw: content of a Hugging Face config.json.
@@ -194,9 +198,12 @@ def build_model(
         model.tie_weights()
         fill_weights(model, seed)
     else:
-        model = _load_weights(weights, config, dtype, chosen).to(device)
+        model = _load_weights(weights, config, dtype, chosen)
+        nn.Module.to(model, device)
         _keep_layers(model, kept)
-    model.requires_grad_(False).eval()
+    model.requires_grad_(False)
+    model.train(False)
+    speed_up_norms(model)
     return _described(model, kept, model_kinds, dtype=dtype, device=device, random=weights is None)
 
 
@@ -206,21 +213,25 @@ def choose_attention(config: PretrainedConfig, asked: str, device: torch.device)
     Raises:
         UnsupportedArchitectureError: the model does not run with the one asked for.
     """
-    kind = AutoModelForCausalLM._model_mapping[type(config)]
+    kind: Any = AutoModelForCausalLM._model_mapping[type(config)]
     if asked == "auto":
         if device.type == "cuda" and kind._supports_flash_attn and is_flash_attn_2_available():
             return "flash_attention_2"
         return "sdpa" if kind._supports_sdpa else "eager"
     supported = {"sdpa": kind._supports_sdpa, "eager": True}.get(asked, kind._supports_flash_attn)
     if not supported:
-        raise UnsupportedArchitectureError(f"{kind.__name__} does not run with attention={asked}; use auto or eager")
+        raise UnsupportedArchitectureError(
+            f"{kind.__name__} does not run with attention={asked}; use auto or eager"
+        )
     return asked
 
 
 def _outline(config: PretrainedConfig, dtype: torch.dtype, attention: str) -> PreTrainedModel:
     """The model without memory."""
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
+        library: Any = AutoModelForCausalLM  # its constructors are not typed
+        model: PreTrainedModel = library.from_config(config, dtype=dtype, attn_implementation=attention)
+        return model
 
 
 def _keep_layers(model: PreTrainedModel, kept: Sequence[int]) -> None:
@@ -246,7 +257,7 @@ def _load_weights(
     path = Path(folder)
     if not any(path.glob("*.safetensors")):
         raise WeightsError(f"{folder}: no *.safetensors here; download the model's folder first and name it")
-    model, report = AutoModelForCausalLM.from_pretrained(
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
         str(path),
         config=config,
         dtype=dtype,
@@ -256,9 +267,13 @@ def _load_weights(
         trust_remote_code=False,
         output_loading_info=True,
     )
+    model: PreTrainedModel = loaded[0]
+    report: dict[str, Any] = loaded[1]
     lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if lacking:
-        raise WeightsError(f"{folder}: {len(lacking)} tensors missing or of another shape, first {lacking[0]}")
+        raise WeightsError(
+            f"{folder}: {len(lacking)} tensors missing or of another shape, first {lacking[0]}"
+        )
     return model
 
 
@@ -279,6 +294,3 @@ def _described(
     )
     experts = str(model.config._experts_implementation) if has_experts else None
     return BuiltModel(model, kept, kinds, model_kinds, dtype, device, attention, experts, notices)
-
-
-LayerChoice = Literal["auto", "all", "fit"]
