@@ -1,0 +1,91 @@
+"""One forward over tokens that follow a prefix, with its KV left in the blocks."""
+
+from dataclasses import dataclass
+
+import torch
+
+from bench.arms.cache import BlockCache, cache_over
+from bench.arms.model import BuiltModel
+from kvio.blocks import KVBlocks
+
+
+class PrefixTooLongError(Exception):
+    """The model has no position for so many tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """A built model over KV blocks.
+
+    Args:
+        built: the model.
+        cache: its cache over the blocks that the KV goes to.
+    """
+
+    built: BuiltModel
+    cache: BlockCache
+
+    def forward(self, token_ids: torch.Tensor, past_tokens: int = 0) -> torch.Tensor:
+        """Logits (vocab,) of the last of `token_ids` (1, q), which come after `past_tokens` in the blocks."""
+        with torch.inference_mode():
+            return self.forward_visibly(token_ids, past_tokens)
+
+    def forward_visibly(self, token_ids: torch.Tensor, past_tokens: int = 0) -> torch.Tensor:
+        """Like `forward` but outside inference mode, where operators can be watched."""
+        self.cache.begin(past_tokens)
+        result = self.built.model(input_ids=token_ids, cache=self.cache, use_cache=True, logits_to_keep=1)
+        self.cache.end()
+        return result.logits[0, -1]  # type: ignore[no-any-return]
+
+    def forward_in_chunks(
+        self, token_ids: torch.Tensor, past_tokens: int = 0, *, chunk_tokens: int | None = None
+    ) -> torch.Tensor:
+        """Like `forward`, at most `chunk_tokens` at a time, as serving engines do."""
+        pieces = torch.split(token_ids, chunk_tokens or token_ids.shape[1], dim=1)
+        for piece in pieces[:-1]:
+            self.forward(piece, past_tokens)
+            past_tokens += piece.shape[1]
+        return self.forward(pieces[-1], past_tokens)
+
+
+def prefill_over(
+    built: BuiltModel, blocks: KVBlocks, *, kv_dtype: torch.dtype | None = None, first_slot: int = 0
+) -> Prefill:
+    """A prefill that leaves its KV in `blocks`, from token `first_slot` on.
+
+    Args:
+        built: the model.
+        blocks: memory whose layout describes exactly the built layers (see `sub_layout`).
+        kv_dtype: None keeps the model's own dtype.
+        first_slot: the model's token 0 lies at this token of the blocks.
+    """
+    cache = cache_over(built.model, blocks, kv_dtype=kv_dtype or built.dtype, first_slot=first_slot)
+    return Prefill(built, cache)
+
+
+def draw_tokens(built: BuiltModel, num_tokens: int, *, seed: int) -> torch.Tensor:
+    """Token ids (1, num_tokens), drawn evenly from the vocabulary.
+
+    Raises:
+        PrefixTooLongError: positions are learned and there are fewer of them.
+    """
+    require_positions(built, num_tokens)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(built.vocab_size, (1, num_tokens), generator=generator).to(built.device)
+
+
+def require_positions(built: BuiltModel, num_tokens: int) -> None:
+    """Stop where a learned position table ends; rotary positions go on."""
+    for module in built.model.modules():
+        table = getattr(module, "embed_positions", None)
+        if table is not None and num_tokens > (limit := built.model.config.max_position_embeddings):
+            raise PrefixTooLongError(
+                f"{built.model.config.model_type} has learned positions for {limit} tokens, not for "
+                f"{num_tokens}; choose shorter prefixes"
+            )
+
+
+def finish(device: torch.device) -> None:
+    """Wait until the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,75 @@
+"""Random weights of a realistic magnitude, as fast as memory can be written."""
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+POOL_ELEMENTS = 4_194_301  # a prime near 2**22, so that no matrix row length divides it
+
+
+def fill_weights(model: PreTrainedModel, seed: int) -> None:
+    """Give every matrix normal values of standard deviation 1/sqrt(fan-in), and the rest what the library
+    gives.
+
+    Drawing billions of normal values takes minutes on a CPU, and every round is a fresh process.  So one
+    pool of normal values is drawn and laid end to end into each matrix, beginning elsewhere for each one
+    and with its own sign.  For timing that is enough: the values are dense, of both signs, and repeat only
+    every 8 to 16 MB. For correctness it is too: every layer differs, and since the pool's length is prime,
+    so does every row. With 1/sqrt(fan-in) activations, queries, keys and values are of order one whatever
+    the depth.
+
+    The input embedding shares memory with the head where the shapes allow: a lookup reads as many bytes
+    either way, and the first touch of gigabytes is most of the time that building takes.
+
+    Norms, biases, sinks, gates and the buffers (rotary frequencies among them, which `to_empty` leaves
+    undefined) come from the library's own initialisation.
+    """
+    _share_embeddings(model)
+    for number, (name, parameter) in enumerate(model.named_parameters()):
+        if parameter.dim() < 2 or name.endswith("bias"):
+            continue
+        fill_normal(parameter.data, seed, number=number, std=parameter.shape[-1] ** -0.5)
+        parameter._is_hf_initialized = True  # type: ignore[attr-defined]
+    for module in model.modules():
+        module._is_hf_initialized = False  # type: ignore[assignment]
+    model.initialize_weights()  # type: ignore[no-untyped-call]
+    _clear_expert_biases(model)
+
+
+def fill_normal(tensor: torch.Tensor, seed: int, *, number: int, std: float) -> None:
+    """Normal values from the pool, another stretch of it with another sign for every `number`.
+
+    The tensor may be of any dtype and must be contiguous; float8 is written through float32.
+    """
+    pool = _pool(tensor.device, seed)
+    flat = tensor.view(-1)
+    scale = -std if number % 2 else std
+    offset = (number * 2_654_435_761 + seed) % POOL_ELEMENTS  # Knuth's multiplicative hash
+    done = 0
+    while done < flat.numel():
+        count = min(flat.numel() - done, POOL_ELEMENTS - offset)
+        flat[done : done + count].copy_(pool[offset : offset + count] * scale)
+        done, offset = done + count, 0
+
+
+@lru_cache(maxsize=2)
+def _pool(device: torch.device, seed: int) -> torch.Tensor:
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return torch.randn(POOL_ELEMENTS, generator=generator, device=device)
+
+
+def _share_embeddings(model: PreTrainedModel) -> None:
+    library: Any = model  # its accessors are not typed
+    head, embedding = library.get_output_embeddings(), library.get_input_embeddings()
+    if head is not None and head.weight.shape == embedding.weight.shape:
+        embedding.weight = head.weight
+
+
+def _clear_expert_biases(model: nn.Module) -> None:
+    """Biases of fused experts are matrices that some initialisers leave out; zero is what the others get."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() >= 2 and name.endswith("bias"):
+            parameter.data.zero_()

@@ -1,0 +1,121 @@
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from bench.arms.memory import MemoryShortError, keep_freed_memory, require_memory
+from bench.arms.model import (
+    UnsupportedArchitectureError,
+    WeightsError,
+    build_model,
+    describe_model,
+    find_layers,
+    read_config,
+)
+from bench.arms.weights import POOL_ELEMENTS, fill_normal
+from bench.catalog.geometry import LayerKind
+from tests.architectures import BASE, CONFIGS, build_small
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_are_those_of_a_normally_constructed_model_with_the_same_weights(name: str) -> None:
+    built = build_small(name, seed=3)
+    twin = AutoModelForCausalLM.from_config(
+        read_config(CONFIGS[name]), dtype=torch.float32, attn_implementation=built.attention
+    ).eval()
+    twin.load_state_dict(built.model.state_dict())
+    tokens = torch.randint(211, (1, 20), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        ours = built.model(input_ids=tokens, use_cache=True).logits[0, -1]
+        theirs = twin(input_ids=tokens, cache=DynamicCache(config=twin.config)).logits[0, -1]
+    assert float(theirs.std()) > 0.3  # logits of a realistic size
+    torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+
+
+def test_matrices_are_normal_with_fan_in_scale_differ_by_layer_and_norms_are_one() -> None:
+    layers = find_layers(build_small("qwen3").model)[1]
+    first, second = (layer.mlp.down_proj.weight for layer in list(layers)[:2])
+    assert abs(float(first.std()) * 96**0.5 - 1) < 0.05
+    assert abs(float(first.mean())) < 0.01
+    assert float((first - second).abs().mean()) > 0.05
+    assert bool((layers[0].input_layernorm.weight == 1).all())
+
+
+def test_the_seed_decides_the_weights() -> None:
+    weights = [find_layers(build_small("qwen3", seed=seed).model)[1][0].mlp.up_proj.weight for seed in (1, 1, 2)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_tensor_longer_than_the_pool_repeats_it_and_has_no_equal_rows() -> None:
+    tensor = torch.empty(POOL_ELEMENTS // 1024 + 100, 1024)
+    fill_normal(tensor, 0, number=1, std=0.5)
+    assert abs(float(tensor.std()) - 0.5) < 0.01
+    assert len({tuple(row[:4].tolist()) for row in tensor}) == tensor.shape[0]
+
+
+def test_kept_layers_are_those_of_the_real_model() -> None:
+    built = build_small("llama4", layers=[1, 3])
+    layers = find_layers(built.model)[1]
+    assert built.kinds == (LayerKind("chunked", moe=True), LayerKind("full", moe=True))
+    assert [layer.self_attn.use_rope for layer in layers] == [1, 0]
+    assert [layer.self_attn.layer_idx for layer in layers] == [0, 1]
+    assert len(built.model_kinds) == 4
+
+
+def test_kinds_and_sizes_are_known_before_anything_is_built() -> None:
+    kinds, sizes, rest = describe_model(CONFIGS["deepseek_v3"])
+    assert kinds == (LayerKind("full"), *[LayerKind("full", moe=True)] * 3)
+    assert sizes[1] > sizes[0]
+    assert rest == 2 * 211 * 64 + 64
+
+
+def test_attention_falls_back_to_eager_only_with_a_notice() -> None:
+    assert build_small("gpt_oss", layers=[0]).notices == ("attention_eager", "moe_random_routing")
+    assert build_small("qwen3", layers=[0]).notices == ()
+    with pytest.raises(UnsupportedArchitectureError, match="gemma2.*attention=sdpa|Gemma2.*attention=sdpa"):
+        build_small("gemma2", attention="sdpa")
+
+
+def test_experts_run_grouped_where_the_library_can() -> None:
+    assert build_small("qwen3_moe", layers=[0]).experts == "grouped_mm"
+    assert build_small("qwen3", layers=[0]).experts is None
+
+
+def test_an_unknown_architecture_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedArchitectureError, match="model_type 'zebra', architecture 'ZebraForCausalLM'"):
+        build_model({"model_type": "zebra", "architectures": ["ZebraForCausalLM"]}, dtype=torch.float32, device=CPU)
+
+
+def test_an_unknown_model_type_of_a_known_architecture_runs_as_that() -> None:
+    raw = CONFIGS["deepseek_v3"] | {"model_type": "kimi_k2", "architectures": ["DeepseekV3ForCausalLM"]}
+    assert read_config(raw).model_type == "deepseek_v3"
+
+
+def test_an_unknown_layer_type_is_refused_by_name() -> None:
+    raw = BASE | {"model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv", "full_attention"]}
+    with pytest.raises(UnsupportedArchitectureError, match="layer_types conv"):
+        build_model(raw, dtype=torch.float32, device=CPU)
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_built() -> None:
+    with pytest.raises(MemoryShortError, match=r"needs \d+\.\d GiB on cpu, \d+\.\d GiB are free; try"):
+        build_small("qwen3", reserve_bytes=2**50)
+    require_memory(1, CPU, purpose="nothing")
+
+
+def test_real_weights_need_safetensors_with_every_tensor(tmp_path) -> None:
+    with pytest.raises(WeightsError, match=r"no \*\.safetensors"):
+        build_small("qwen3", weights=str(tmp_path))
+    built = build_small("qwen3", seed=9)
+    built.model.lm_head.weight = torch.nn.Parameter(built.model.lm_head.weight.clone())
+    built.model.save_pretrained(tmp_path)
+    again = build_small("qwen3", weights=str(tmp_path), layers=[0, 2])
+    kept = find_layers(again.model)[1]
+    assert torch.equal(kept[1].mlp.up_proj.weight, find_layers(built.model)[1][2].mlp.up_proj.weight)
+    assert again.notices == ()
+
+
+def test_freed_memory_can_be_kept_on_linux() -> None:
+    assert keep_freed_memory() is True
