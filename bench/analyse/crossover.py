@@ -5,14 +5,18 @@ decided lengths of opposite sign lies one crossing; its value is where the media
 interval the set of lengths where 0 is inside the band.  Nothing outside the measured range is ever said.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.analyse.answer import Crossing, Estimate, Verdict
 from bench.analyse.band import Band
 from bench.analyse.stats import Floats
+
+Signs = NDArray[np.int_]
 
 STEPS = 128  # grid between two decided lengths; values between steps are interpolated
 
@@ -52,12 +56,18 @@ def read_band(band: Band) -> Reading:
     changes = [(int(a), int(b)) for a, b in pairwise(decided) if signs[a] != signs[b]]
     if not changes:
         return Reading(*_always(lengths, signs), *tell)
+    weak, doubts = _find_contrary(signs, centre, changes)
+    if len(weak) >= len(decided):
+        reason = (
+            f"rounds disagree at {len(weak)} lengths and agree at {len(decided)}: no more than chance gives"
+        )
+        return Reading("inconclusive", (), reason, *tell)
     crossings = tuple(find_crossing(band, float(lengths[a]), float(lengths[b])) for a, b in changes)
     verdict: Verdict = "crossover" if len(crossings) == 1 else "multiple_crossings"
-    return Reading(verdict, crossings, "", *tell, _doubts(lengths, signs, centre, changes))
+    return Reading(verdict, crossings, "", *tell, tuple(int(lengths[i]) for i in doubts))
 
 
-def _always(lengths: Floats, signs: np.typing.NDArray[np.int_]) -> tuple[Verdict, tuple[Crossing, ...], str]:
+def _always(lengths: Floats, signs: Signs) -> tuple[Verdict, tuple[Crossing, ...], str]:
     """Verdict when no decided sign changes: always wins only if every length is decided."""
     open_lengths = [int(n) for n, sign in zip(lengths, signs, strict=True) if sign == 0]
     winner = "load" if signs[np.flatnonzero(signs)[0]] > 0 else "recompute"
@@ -74,18 +84,25 @@ def _always(lengths: Floats, signs: np.typing.NDArray[np.int_]) -> tuple[Verdict
     return "inconclusive", (), reason
 
 
-def _doubts(
-    lengths: Floats, signs: np.typing.NDArray[np.int_], centre: Floats, changes: list[tuple[int, int]]
-) -> tuple[int, ...]:
-    """Undecided lengths outside the zones of change whose median has the other sign than their neighbours."""
+def _find_contrary(
+    signs: Signs, centre: Floats, changes: Sequence[tuple[int, int]]
+) -> tuple[list[int], list[int]]:
+    """Undecided lengths outside the changes that speak against the decided length nearest to them.
+
+    Those with a smaller advantage than it has: where curves are alike everywhere, some lengths get decided by
+    chance and the others are such.  And of these, those whose advantage has the other sign.
+    """
     decided = np.flatnonzero(signs)
     inside = {i for a, b in changes for i in range(a + 1, b)}
-    doubts = []
-    for i in np.flatnonzero(signs == 0):
+    weak, opposite = [], []
+    for i in (int(i) for i in np.flatnonzero(signs == 0)):
         nearest = decided[np.argmin(np.abs(decided - i))]
-        if int(i) not in inside and centre[i] * signs[nearest] < 0:
-            doubts.append(int(lengths[i]))
-    return tuple(doubts)
+        if i in inside or centre[i] * signs[nearest] >= abs(centre[nearest]):
+            continue
+        weak.append(i)
+        if centre[i] * signs[nearest] < 0:
+            opposite.append(i)
+    return weak, opposite
 
 
 def find_crossing(band: Band, below: float, above: float) -> Crossing:

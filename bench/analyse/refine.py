@@ -16,12 +16,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from bench.analyse.analysis import make_pairings
 from bench.analyse.band import RoundBand, RoundCurve
 from bench.analyse.crossover import Reading, centre_roots, read_band
 from bench.analyse.stats import AnalysisError, half_width
+from bench.measure.record import RunRecord, Sample
 
 FLOOR_ROUNDS = 6  # no early stop before: the interval of fewer rounds is too often narrow by luck
 COARSE_ROUNDS = 2
+MAX_TARGETS = 2  # sign changes of the median to aim at before any is decided; more are noise around a tie
 REACH = 2.5  # bracket half-width in noise / slope: about three half-widths of the final interval
 DEFAULT_NOISE = 0.05  # of log(recompute / load) between rounds, until two rounds say better
 SPACING = 1.25  # a coarse length nearer than this to a bracket adds nothing
@@ -68,6 +71,45 @@ class RefineState:
     def longest(self) -> int:
         """Longest allowed length."""
         return self.max_tokens // self.step_tokens * self.step_tokens
+
+
+def make_state(
+    run: RunRecord,
+    samples: Sequence[Sample],
+    *,
+    min_tokens: int,
+    max_tokens: int,
+    remaining_s: float | None = None,
+    cost_s: Mapping[int, float] | None = None,
+) -> RefineState:
+    """The state after `samples`; lengths are whole chunks of the run, rounds and precision those of its plan.
+
+    Without `cost_s` (measured by who measures: preparing and warming up included), the timed seconds alone
+    are taken for the cost.
+    """
+    return RefineState(
+        curves=tuple(pairing.band.rounds for pairing in make_pairings(run, samples)),
+        step_tokens=run.chunk_tokens,
+        min_tokens=min_tokens,
+        max_tokens=max_tokens,
+        num_rounds=run.plan.num_rounds,
+        precision=run.plan.precision,
+        rounds_done=len({sample.round for sample in samples}),
+        remaining_s=remaining_s,
+        cost_s=_timed_seconds(samples) if cost_s is None else cost_s,
+    )
+
+
+def _timed_seconds(samples: Sequence[Sample]) -> dict[int, float]:
+    """Timed seconds of all arms in one round, by length: the mean over the rounds that measured it."""
+    totals: dict[int, float] = {}
+    rounds: dict[int, set[int]] = {}
+    for sample in samples:
+        if sample.case.arm != "gemm":
+            tokens = sample.case.prefix_tokens
+            totals[tokens] = totals.get(tokens, 0.0) + sample.outcome.seconds
+            rounds.setdefault(tokens, set()).add(sample.round)
+    return {tokens: total / len(rounds[tokens]) for tokens, total in totals.items()}
 
 
 def coarse_grid(state: RefineState) -> tuple[int, ...]:
@@ -134,16 +176,13 @@ def _times(rounds: Sequence[RoundCurve], tokens: int) -> int:
 
 def _wanted(state: RefineState, band: RoundBand) -> set[int]:
     """Lengths that one series needs next."""
-    roots = centre_roots(band)
-    wanted: set[int] = set()
-    for root in roots:
-        wanted.update(_around(state, band, root))
-    if roots:
-        return wanted
     reading = read_band(band)
+    targets = tuple(crossing.tokens.value for crossing in reading.crossings) or centre_roots(band)
+    if 0 < len(targets) <= max(len(reading.crossings), MAX_TARGETS):
+        return {n for target in targets for n in _around(state, band, target)} | set(reading.doubts)
     undecided = {int(n) for n, sign in zip(band.lengths, reading.signs, strict=False) if sign == 0}
     if undecided:
-        return undecided
+        return undecided & set(coarse_grid(state)) or undecided
     nearest = np.argsort(np.abs(reading.centres))[:2]
     return {int(band.lengths[i]) for i in nearest}
 

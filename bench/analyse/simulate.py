@@ -13,6 +13,10 @@ import numpy as np
 from bench.analyse.band import RoundCurve, curve_of
 from bench.analyse.refine import RefineState, next_lengths, should_stop
 from bench.analyse.stats import Floats
+from bench.arms.case import Case, Outcome
+from bench.measure.record import Sample
+
+TOKEN_BYTES = 1000  # of KV, in simulated loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,32 +95,36 @@ class Swept:
     lengths: tuple[tuple[int, ...], ...] = field(default=())
 
 
-def draw_medians(
-    exact_s: Floats, noise: Noise, rng: np.random.Generator, *, num_samples: int
-) -> tuple[Floats, float]:
-    """Within-round median of each case of one arm, and the seconds that all its samples took."""
-    factor = rng.normal(0.0, noise.case, len(exact_s)) + rng.normal(0.0, noise.common)
-    factor += np.where(
-        rng.random(len(exact_s)) < noise.slow_cases, np.log(rng.uniform(2, 3, len(exact_s))), 0
+def draw_seconds(exact_s: Floats, noise: Noise, rng: np.random.Generator, *, num_samples: int) -> Floats:
+    """Seconds of all samples of one arm in one round, (num_lengths, num_samples)."""
+    num = len(exact_s)
+    factor = rng.normal(0.0, noise.case, num) + rng.normal(0.0, noise.common)
+    slow = (rng.random(num) < noise.slow_cases) | (rng.random() < noise.slow_rounds)
+    factor += np.where(slow, np.log(rng.uniform(2, 3, num)), 0.0)
+    return np.asarray(
+        exact_s[:, None] * np.exp(factor[:, None] + rng.normal(0, noise.sample, (num, num_samples)))
     )
-    if rng.random() < noise.slow_rounds:
-        factor += math.log(rng.uniform(2, 3))
-    samples = factor[:, None] + rng.normal(0.0, noise.sample, (len(exact_s), num_samples))
-    seconds = exact_s[:, None] * np.exp(samples)
-    return np.median(seconds, axis=1), float(seconds.sum())
+
+
+def draw_round(
+    lengths: Sequence[int], truth: Truth, noise: Noise, *, setting: Setting, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Seconds of both arms in one round, recompute then load, each (num_lengths, num_samples)."""
+    tokens = np.asarray(lengths, dtype=float)
+    shared = math.exp(rng.normal(0.0, noise.shared))
+    exact = (truth.recompute_at(tokens) * shared, truth.load_at(tokens) * shared)
+    recompute = draw_seconds(exact[0], noise, rng, num_samples=setting.num_samples)
+    return recompute, draw_seconds(exact[1], noise, rng, num_samples=setting.num_samples)
 
 
 def measure_round(
     lengths: Sequence[int], truth: Truth, noise: Noise, *, setting: Setting, rng: np.random.Generator
 ) -> tuple[RoundCurve, dict[int, float]]:
     """One simulated round: its curve, and the seconds that each length took."""
-    tokens = np.asarray(lengths, dtype=float)
-    shared = math.exp(rng.normal(0.0, noise.shared)) if noise.shared else 1.0
-    exact = (truth.recompute_at(tokens) * shared, truth.load_at(tokens) * shared)
-    recompute, _ = draw_medians(exact[0], noise, rng, num_samples=setting.num_samples)
-    load, _ = draw_medians(exact[1], noise, rng, num_samples=setting.num_samples)
-    costs = (recompute + load) * setting.num_samples + setting.harness_s
-    curve = curve_of(dict(zip(map(float, lengths), np.log(recompute / load).tolist(), strict=True)))
+    recompute, load = draw_round(lengths, truth, noise, setting=setting, rng=rng)
+    costs = recompute.sum(axis=1) + load.sum(axis=1) + setting.harness_s
+    advantage = np.log(np.median(recompute, axis=1)) - np.log(np.median(load, axis=1))
+    curve = curve_of(dict(zip(map(float, lengths), advantage.tolist(), strict=True)))
     return curve, dict(zip(lengths, costs.tolist(), strict=True))
 
 
@@ -162,4 +170,41 @@ def _state(
         rounds_done=len(curves),
         remaining_s=None if setting.budget_s is None else setting.budget_s - spent_s,
         cost_s=costs,
+    )
+
+
+def draw_samples(
+    rounds: Sequence[Sequence[int]], truth: Truth, noise: Noise, *, setting: Setting, rng: np.random.Generator
+) -> list[Sample]:
+    """Samples as a record holds them, series "recompute" and "load", for the lengths of each round.
+
+    Both arms of a length are timed in turn; `first_token_s` is the fixed part of the true load.
+    """
+    samples: list[Sample] = []
+    now_s = 0.0
+    for number, lengths in enumerate(rounds):
+        recompute, load = draw_round(lengths, truth, noise, setting=setting, rng=rng)
+        order = 0
+        for row, tokens in enumerate(lengths):
+            for repetition in range(setting.num_samples):
+                recompute_s, load_s = float(recompute[row, repetition]), float(load[row, repetition])
+                arms = (
+                    (Case("recompute", "recompute", tokens), Outcome(recompute_s)),
+                    (Case("load", "load", tokens), _load_outcome(load_s, tokens, truth)),
+                )
+                for case, outcome in arms:
+                    samples.append(Sample(number, order, repetition, now_s, case, outcome))
+                    now_s += outcome.seconds
+                    order += 1
+    return samples
+
+
+def _load_outcome(seconds: float, tokens: int, truth: Truth) -> Outcome:
+    return Outcome(
+        seconds,
+        first_token_s=truth.load_s[0],
+        num_bytes=tokens * TOKEN_BYTES,
+        cache_state="cold",
+        data_path="simulated",
+        verified=True,
     )
