@@ -43,7 +43,9 @@ def test_matrices_are_normal_with_fan_in_scale_differ_by_layer_and_norms_are_one
 
 
 def test_the_seed_decides_the_weights() -> None:
-    weights = [find_layers(build_small("qwen3", seed=seed).model)[1][0].mlp.up_proj.weight for seed in (1, 1, 2)]
+    weights = [
+        find_layers(build_small("qwen3", seed=seed).model)[1][0].mlp.up_proj.weight for seed in (1, 1, 2)
+    ]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
 
@@ -84,8 +86,12 @@ def test_experts_run_grouped_where_the_library_can() -> None:
 
 
 def test_an_unknown_architecture_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedArchitectureError, match="model_type 'zebra', architecture 'ZebraForCausalLM'"):
-        build_model({"model_type": "zebra", "architectures": ["ZebraForCausalLM"]}, dtype=torch.float32, device=CPU)
+    with pytest.raises(
+        UnsupportedArchitectureError, match="model_type 'zebra', architecture 'ZebraForCausalLM'"
+    ):
+        build_model(
+            {"model_type": "zebra", "architectures": ["ZebraForCausalLM"]}, dtype=torch.float32, device=CPU
+        )
 
 
 def test_an_unknown_model_type_of_a_known_architecture_runs_as_that() -> None:

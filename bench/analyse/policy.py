@@ -1,15 +1,16 @@
 """The refinement as a runner's policy: from how far a sweep has come to the lengths of its next round."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from bench.analyse.analysis import make_pairings
 from bench.analyse.band import RoundBand
 from bench.analyse.crossover import read_band
 from bench.analyse.marginal import direct_band
 from bench.analyse.pairing import Pairing
-from bench.analyse.refine import RefineState, coarse_grid, is_answered, next_lengths
+from bench.analyse.refine import UNLIMITED, RefineState, coarse_grid, next_lengths, should_stop
 from bench.analyse.select import round_medians
 from bench.measure.policy import Progress
-
-UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
 
 
 def choose_lengths(progress: Progress) -> tuple[int, ...]:
@@ -33,11 +34,11 @@ def choose_lengths(progress: Progress) -> tuple[int, ...]:
         remaining_s=progress.budget_left_s - progress.startup_s,
         cost_s=progress.cost_s,
     )
-    if is_answered(state):
+    if not _never_cross(bands) and should_stop(replace(state, remaining_s=None)):
         return ()
     if plan.tokens is not None:
         return progress.allowed
-    if bands and all(_never_crosses(band) for band in bands):
+    if _never_cross(bands):
         return coarse_grid(state)
     return next_lengths(state)
 
@@ -48,7 +49,8 @@ def _band(pairing: Pairing, suffix_tokens: int) -> RoundBand:
     return direct_band(round_medians(pairing.recompute_next), round_medians(pairing.load_next.table))
 
 
-def _never_crosses(band: RoundBand) -> bool:
-    if not len(band.lengths):
-        return False
-    return read_band(band).verdict in {"load_always_wins", "recompute_always_wins"}
+def _never_cross(bands: Sequence[RoundBand]) -> bool:
+    return bool(bands) and all(
+        len(band.lengths) and read_band(band).verdict in {"load_always_wins", "recompute_always_wins"}
+        for band in bands
+    )

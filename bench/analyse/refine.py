@@ -22,6 +22,7 @@ from bench.analyse.crossover import Reading, centre_roots, read_band
 from bench.analyse.stats import AnalysisError, half_width
 from bench.measure.record import RunRecord, Sample
 
+UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
 FLOOR_ROUNDS = 6  # no early stop before: the interval of fewer rounds is too often narrow by luck
 COARSE_ROUNDS = 2
 MAX_TARGETS = 2  # sign changes of the median to aim at before any is decided; more are noise around a tie
@@ -92,7 +93,7 @@ def make_state(
         step_tokens=run.chunk_tokens,
         min_tokens=min_tokens,
         max_tokens=max_tokens,
-        num_rounds=run.plan.num_rounds,
+        num_rounds=run.plan.num_rounds or UNLIMITED,
         precision=run.plan.precision,
         rounds_done=len({sample.round for sample in samples}),
         remaining_s=remaining_s,
