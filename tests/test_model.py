@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
@@ -43,7 +45,9 @@ def test_matrices_are_normal_with_fan_in_scale_differ_by_layer_and_norms_are_one
 
 
 def test_the_seed_decides_the_weights() -> None:
-    weights = [find_layers(build_small("qwen3", seed=seed).model)[1][0].mlp.up_proj.weight for seed in (1, 1, 2)]
+    weights = [
+        find_layers(build_small("qwen3", seed=seed).model)[1][0].mlp.up_proj.weight for seed in (1, 1, 2)
+    ]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
 
@@ -74,7 +78,9 @@ def test_kinds_and_sizes_are_known_before_anything_is_built() -> None:
 def test_attention_falls_back_to_eager_only_with_a_notice() -> None:
     assert build_small("gpt_oss", layers=[0]).notices == ("attention_eager", "moe_random_routing")
     assert build_small("qwen3", layers=[0]).notices == ()
-    with pytest.raises(UnsupportedArchitectureError, match="gemma2.*attention=sdpa|Gemma2.*attention=sdpa"):
+    with pytest.raises(
+        UnsupportedArchitectureError, match="Gemma2ForCausalLM does not run with attention=sdpa"
+    ):
         build_small("gemma2", attention="sdpa")
 
 
@@ -84,8 +90,12 @@ def test_experts_run_grouped_where_the_library_can() -> None:
 
 
 def test_an_unknown_architecture_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedArchitectureError, match="model_type 'zebra', architecture 'ZebraForCausalLM'"):
-        build_model({"model_type": "zebra", "architectures": ["ZebraForCausalLM"]}, dtype=torch.float32, device=CPU)
+    with pytest.raises(
+        UnsupportedArchitectureError, match="model_type 'zebra', architecture 'ZebraForCausalLM'"
+    ):
+        build_model(
+            {"model_type": "zebra", "architectures": ["ZebraForCausalLM"]}, dtype=torch.float32, device=CPU
+        )
 
 
 def test_an_unknown_model_type_of_a_known_architecture_runs_as_that() -> None:
@@ -105,7 +115,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_built() -> None:
     require_memory(1, CPU, purpose="nothing")
 
 
-def test_real_weights_need_safetensors_with_every_tensor(tmp_path) -> None:
+def test_real_weights_need_safetensors_with_every_tensor(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"no \*\.safetensors"):
         build_small("qwen3", weights=str(tmp_path))
     built = build_small("qwen3", seed=9)

@@ -87,7 +87,9 @@ def test_blocks_that_are_too_small_stop_the_forward() -> None:
 def test_a_layout_of_another_model_is_refused() -> None:
     built = build_small("qwen3", layers=[0])
     prefill = prefill_over(built, KVBlocks(uniform_layout(1, 64), 10, CPU))
-    with pytest.raises(CacheMismatchError, match="layer 0: the model keeps 2 x 16 elements of k for a token, the layout 16"):
+    with pytest.raises(
+        CacheMismatchError, match="layer 0: the model keeps 2 x 16 elements of k for a token, the layout 16"
+    ):
         prefill.forward(draw_tokens(built, 3, seed=1))
     windowed = KVLayout((Plane(0, "k", 128, 4), Plane(0, "v", 128, 4)))
     with pytest.raises(CacheMismatchError, match="layout keeps 4 tokens of k, the model None"):
