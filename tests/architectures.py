@@ -92,7 +92,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 WINDOWED = {"sliding_attention": 8, "chunked_attention": 8}
 
 
-def build_small(name: str, **options: Any) -> BuiltModel:
+def build_small(name: str, **options: object) -> BuiltModel:
     """The small model `name` in float32 on the CPU, unless `options` say otherwise."""
     settings: dict[str, Any] = {"dtype": torch.float32, "device": torch.device("cpu")} | options
     return build_model(CONFIGS[name], **settings)

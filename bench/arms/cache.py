@@ -71,8 +71,8 @@ class BlockLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         plane = self.planes[number]  # (capacity, H * D)
         if heads * dim != plane.shape[1]:
             raise CacheMismatchError(
-                f"layer {self._layer}: the model keeps {heads} x {dim} elements of {self._roles[number]} for a "
-                f"token, the layout {plane.shape[1]}"
+                f"layer {self._layer}: the model keeps {heads} x {dim} elements of {self._roles[number]} "
+                f"for a token, the layout {plane.shape[1]}"
             )
         view = plane.view(1, -1, heads, dim).transpose(1, 2)  # (1, H, capacity, D)
         end = self.past_tokens + count

@@ -136,6 +136,9 @@ def plan_depths(built: BuiltModel, *, scaled: bool | None = None) -> DepthPlan:
     Args:
         built: the model.
         scaled: True scales a whole model too, to see how well that works.
+
+    Raises:
+        ValueError: no layer of some kind is built.
     """
     total = len(built.model_kinds)
     whole = tuple(range(len(built.layers)))
@@ -145,6 +148,8 @@ def plan_depths(built: BuiltModel, *, scaled: bool | None = None) -> DepthPlan:
     depths, repeats = [Depth((), "0")], [0.0]
     for kind in kinds:
         positions = tuple(p for p, other in enumerate(built.kinds) if other == kind)[:LAYERS_PER_KIND]
+        if not positions:
+            raise ValueError(f"no {name_kind(kind)} layer is built; the real model's time cannot be scaled")
         label = str(len(positions)) if len(kinds) == 1 else f"{name_kind(kind)}:{len(positions)}"
         depths.append(Depth(positions, label))
         repeats.append(built.model_kinds.count(kind) / len(positions))

@@ -6,6 +6,7 @@ import sys
 
 import psutil
 import torch
+from transformers import PretrainedConfig
 
 GIB = 2**30
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_TOP_PAD = -1, -4, -2  # malloc.h of glibc
@@ -35,6 +36,27 @@ def require_memory(needed_bytes: int, device: torch.device, *, purpose: str) -> 
             f"{purpose} needs {needed_bytes / GIB:.1f} GiB on {device}, {available / GIB:.1f} GiB are free; "
             "try fewer tokens, layers=fit, or a smaller dtype"
         )
+
+
+def workspace_bytes(
+    config: PretrainedConfig, num_tokens: int, *, past_tokens: int, element_bytes: int, fused: bool
+) -> int:
+    """About the most that one forward needs besides weights and KV.
+
+    Args:
+        config: of the text model.
+        num_tokens: that the forward runs.
+        past_tokens: before them.
+        element_bytes: of the activations.
+        fused: attention never holds all scores at once.
+    """
+    hidden = config.hidden_size
+    inner = max(getattr(config, "intermediate_size", 0) or 0, getattr(config, "ffn_dim", 0), hidden)
+    rows = num_tokens * (3 * inner + 8 * hidden) * element_bytes
+    pairs = num_tokens * (past_tokens + num_tokens)
+    masks = 2 * pairs * element_bytes if getattr(config, "sliding_window", None) or past_tokens else 0
+    scores = 0 if fused else 3 * pairs * config.num_attention_heads * max(4, element_bytes)
+    return int(rows + masks + scores)
 
 
 def keep_freed_memory() -> bool:

@@ -8,7 +8,10 @@ import torch
 from bench.arms.attention import observe_attention
 from bench.arms.case import Case, Outcome
 from bench.arms.depth import DepthPlan, plan_depths, time_depths
+from bench.arms.memory import require_memory, workspace_bytes
 from bench.arms.prefill import Prefill, draw_tokens, finish
+
+MATH_NOTICE = "attention_math"  # no fused kernel takes this model here
 
 
 class RecomputeArm:
@@ -44,8 +47,13 @@ class RecomputeArm:
         self._in_place_tokens = 0
 
     def warm_up(self, case: Case) -> None:
-        """Run every depth once; the deepest under watch, to see which attention kernel this length takes."""
+        """Run every depth once, and once more under watch, to see which attention kernel this length takes.
+
+        Raises:
+            MemoryShortError: the device has not the memory for a forward of this length.
+        """
         tokens, past_tokens = self._tokens(case)
+        self._require_memory(tokens, past_tokens)
         self._put_in_place(past_tokens)
         built = self._prefill.built
         for depth in self._plan.depths:
@@ -68,17 +76,19 @@ class RecomputeArm:
         """Seconds of the real model's prefill."""
         tokens, past_tokens = self._tokens(case)
         built = self._prefill.built
+        kernel = self._kernels.get((case.prefix_tokens, case.suffix_tokens))
+        slow = (MATH_NOTICE,) if kernel is not None and "math" in kernel else ()
         timed = time_depths(
             built, self._plan, time_once=lambda: self._time(tokens, past_tokens), random=self._random
         )
         return Outcome(
             seconds=timed.seconds,
-            attention_kernel=self._kernels.get((case.prefix_tokens, case.suffix_tokens)),
+            attention_kernel=kernel,
             flops=self._flops(tokens.shape[1], past_tokens),
             depth_s=timed.depth_s,
             measured_layers=self._plan.measured_layers,
             total_layers=self._plan.total_layers,
-            notices=built.notices,
+            notices=built.notices + slow,
         )
 
     def close(self) -> None:
@@ -90,6 +100,19 @@ class RecomputeArm:
         past_tokens = case.prefix_tokens if case.suffix_tokens else 0
         ids = draw_tokens(self._prefill.built, past_tokens + num_tokens, seed=self._seed)
         return ids[:, past_tokens:], past_tokens
+
+    def _require_memory(self, tokens: torch.Tensor, past_tokens: int) -> None:
+        built = self._prefill.built
+        last_tokens, last_past_tokens = self._last_forward(tokens, past_tokens)
+        num_tokens = min(tokens.shape[1], self._prefill_chunk or tokens.shape[1])
+        needed = workspace_bytes(
+            built.model.config,
+            num_tokens,
+            past_tokens=last_past_tokens + last_tokens.shape[1] - num_tokens,
+            element_bytes=built.dtype.itemsize,
+            fused=built.attention != "eager",
+        )
+        require_memory(needed, built.device, purpose=f"a forward of {num_tokens} tokens ({built.attention})")
 
     def _last_forward(self, tokens: torch.Tensor, past_tokens: int) -> tuple[torch.Tensor, int]:
         """The last forward of a prefill in chunks: it attends to all that came before."""

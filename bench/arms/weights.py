@@ -44,21 +44,26 @@ def fill_normal(tensor: torch.Tensor, seed: int, *, number: int, std: float) -> 
 
     The tensor may be of any dtype and must be contiguous; float8 is written through float32.
     """
-    pool = _pool(tensor.device, seed)
+    wide = tensor.dtype.itemsize > 1  # float8 has no arithmetic
+    pool = _pool(tensor.device, seed, tensor.dtype if wide else torch.float32)
     flat = tensor.view(-1)
     scale = -std if number % 2 else std
     offset = (number * 2_654_435_761 + seed) % POOL_ELEMENTS  # Knuth's multiplicative hash
     done = 0
     while done < flat.numel():
         count = min(flat.numel() - done, POOL_ELEMENTS - offset)
-        flat[done : done + count].copy_(pool[offset : offset + count] * scale)
+        source, target = pool[offset : offset + count], flat[done : done + count]
+        if wide:
+            torch.mul(source, scale, out=target)
+        else:
+            target.copy_(source * scale)
         done, offset = done + count, 0
 
 
 @lru_cache(maxsize=2)
-def _pool(device: torch.device, seed: int) -> torch.Tensor:
+def _pool(device: torch.device, seed: int, dtype: torch.dtype) -> torch.Tensor:
     generator = torch.Generator(device=device).manual_seed(seed)
-    return torch.randn(POOL_ELEMENTS, generator=generator, device=device)
+    return torch.randn(POOL_ELEMENTS, generator=generator, device=device).to(dtype)
 
 
 def _share_embeddings(model: PreTrainedModel) -> None:
