@@ -200,6 +200,25 @@ def test_a_crossing_beyond_the_range_is_said_to_be_extrapolated_and_never_export
     assert any(notice.startswith("extrapolated:") for notice in found.notices)
 
 
+def test_neighbours_a_power_of_two_apart_are_noticed_and_nearer_ones_are_not() -> None:
+    coarse = spot(analyse(make_run(), draw()))
+    assert (
+        "coarse_bracket: nothing was measured between 1024 and 2048 tokens; "
+        "the interval supposes a smooth curve there"
+    ) in coarse.notices
+    fine = spot(analyse(make_run(), draw(lengths=(1024, 1536, 2048, 4096))))
+    assert not any(notice.startswith("coarse_bracket") for notice in fine.notices)
+
+
+def test_a_step_that_no_fit_can_follow_is_noticed() -> None:
+    samples = [
+        change(s, seconds=s.outcome.seconds * 3) if s.case == Case("load", "load", 2048) else s
+        for s in draw()
+    ]
+    found = spot(analyse(make_run(), samples))
+    assert any(notice.startswith("fit_disagrees:") for notice in found.notices)
+
+
 def test_slow_loads_raise_the_crossover_of_the_p95() -> None:
     samples = draw(noise=Noise(0.01, sample=0.01))
     slow = [
