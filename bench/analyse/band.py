@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, Protocol
 
 import numpy as np
@@ -60,27 +61,25 @@ class RoundBand:
         alike: dict[bytes, list[RoundCurve]] = {}
         for curve in self.rounds:
             alike.setdefault(curve.lengths.tobytes(), []).append(curve)
-        self._groups = tuple(_RoundsAlike(curves, self._x(curves[0].lengths)) for curves in alike.values())
-
-    def _x(self, lengths: Floats) -> Floats:
-        return np.log(lengths) if self.axis == "log" else lengths
+        self._groups = tuple(_interpolate_alike(tuple(curves), axis) for curves in alike.values())
 
     def at(self, lengths: Floats) -> tuple[Floats, Floats, Floats]:
         """Median, low and high over the rounds that cover each length."""
-        x = self._x(lengths)
+        x = np.log(lengths) if self.axis == "log" else lengths
         return summarise_columns(np.concatenate([group.at(x).T for group in self._groups]))
 
 
 class _RoundsAlike:
     """Rounds that measured the same lengths, interpolated together."""
 
-    def __init__(self, curves: Sequence[RoundCurve], x: Floats) -> None:
+    def __init__(self, curves: Sequence[RoundCurve], axis: Axis) -> None:
+        logs = np.log(curves[0].lengths)
         values = np.stack([curve.values for curve in curves], axis=1)  # (num_lengths, num_rounds)
-        self._x = x
-        self._y = _smooth(np.log(curves[0].lengths), values)
+        self._x = logs if axis == "log" else curves[0].lengths
+        self._y = _smooth(logs, values)
         self._curve: PchipInterpolator | None = None
-        if len(x) > 2:
-            self._curve = PchipInterpolator(x, self._y)  # type: ignore[no-untyped-call]
+        if len(logs) > 2:
+            self._curve = PchipInterpolator(self._x, self._y)  # type: ignore[no-untyped-call]
 
     def at(self, x: Floats) -> Floats:
         """Values (len(x), num_rounds), NaN outside what these rounds measured."""
@@ -95,6 +94,12 @@ class _RoundsAlike:
             return np.repeat(self._y, len(x), axis=0)
         share = ((x - self._x[0]) / (self._x[1] - self._x[0]))[:, None]
         return np.asarray((1 - share) * self._y[0] + share * self._y[1])
+
+
+@lru_cache(maxsize=64)
+def _interpolate_alike(curves: tuple[RoundCurve, ...], axis: Axis) -> _RoundsAlike:
+    """Kept, because refinement looks at the same old rounds after every new one."""
+    return _RoundsAlike(curves, axis)
 
 
 def _smooth(x: Floats, y: Floats) -> Floats:

@@ -18,7 +18,7 @@ from bench.analyse.stats import Floats
 
 Signs = NDArray[np.int_]
 
-STEPS = 128  # grid between two decided lengths; values between steps are interpolated
+STEPS = 96  # grid between two decided lengths; values between steps are interpolated
 
 
 @dataclass(frozen=True, slots=True)

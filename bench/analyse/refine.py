@@ -12,6 +12,7 @@ It is kept while the crossing stays inside, so that rounds stay paired and no ne
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -148,7 +149,7 @@ def next_lengths(state: RefineState) -> tuple[int, ...]:
         return _affordable(state, (), grid)
     wanted: set[int] = set()
     for rounds in state.curves:
-        wanted.update(_wanted(state, RoundBand(rounds)) if rounds else grid)
+        wanted.update(_wanted(state, rounds) if rounds else grid)
     return _affordable(state, tuple(sorted(wanted)), _seldom(state, grid))
 
 
@@ -175,9 +176,16 @@ def _times(rounds: Sequence[RoundCurve], tokens: int) -> int:
     return sum(tokens in curve.lengths for curve in rounds)
 
 
-def _wanted(state: RefineState, band: RoundBand) -> set[int]:
+@lru_cache(maxsize=16)
+def _read(rounds: tuple[RoundCurve, ...]) -> tuple[RoundBand, Reading]:
+    """Kept, because stopping and refining look at the same rounds."""
+    band = RoundBand(rounds)
+    return band, read_band(band)
+
+
+def _wanted(state: RefineState, rounds: tuple[RoundCurve, ...]) -> set[int]:
     """Lengths that one series needs next."""
-    reading = read_band(band)
+    band, reading = _read(rounds)
     targets = tuple(crossing.tokens.value for crossing in reading.crossings) or centre_roots(band)
     if 0 < len(targets) <= max(len(reading.crossings), MAX_TARGETS):
         return {n for target in targets for n in _around(state, band, target)} | set(reading.doubts)
@@ -248,7 +256,7 @@ def should_stop(state: RefineState) -> bool:
         return True
     if state.rounds_done < min(FLOOR_ROUNDS, state.num_rounds):
         return False
-    return all(rounds and _answered(state, read_band(RoundBand(rounds))) for rounds in state.curves)
+    return all(rounds and _answered(state, _read(rounds)[1]) for rounds in state.curves)
 
 
 def _answered(state: RefineState, reading: Reading) -> bool:

@@ -1,7 +1,7 @@
 """Sweet spots of one load series: C* of the p50, p95 and p99 load time, and P*."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from bench.analyse.answer import Crossing, Kind, SweetSpot
@@ -14,6 +14,8 @@ from bench.analyse.pairing import Pairing
 from bench.analyse.select import round_medians
 from bench.analyse.stats import MIN_ROUNDS_FOR_MEDIAN
 from bench.analyse.tails import MIN_SAMPLES, enough_samples, tail_band
+
+COARSE_BRACKET = 1.9  # neighbours about a power of two apart: the end of a tier between them would go unseen
 
 Statistic = Literal["p50", "p95", "p99"]
 
@@ -45,26 +47,8 @@ def _export(crossings: Sequence[Crossing], chunk_tokens: int) -> int | None:
 def _whole_spot(pairing: Pairing) -> SweetSpot:
     missing = _describe_missing(pairing)
     reading = read_band(pairing.band) if not missing else Reading("inconclusive", reason=missing)
-    crossings, notices = reading.crossings, list(pairing.load.notices)
-    if 0 < len(pairing.band.rounds) < MIN_ROUNDS_FOR_MEDIAN:
-        notices.append(
-            f"few_rounds: {len(pairing.band.rounds)} rounds, so the interval supposes near-normal noise"
-        )
-    if reading.doubts:
-        places = ", ".join(map(str, reading.doubts))
-        notices.append(
-            f"possible_crossing: the median has the other sign at {places} tokens, within the noise"
-        )
-    recompute, load = pairing.recompute_fit, pairing.load_fit
-    if recompute and load and pairing.measured_range:
-        notices += filter(None, (describe_disagreement(recompute, load, crossing) for crossing in crossings))
-        beyond = extrapolate(recompute, load, pairing.measured_range)
-        if beyond and reading.verdict.endswith("always_wins"):
-            crossings = (beyond,)
-            notices.append(
-                f"extrapolated: the fitted curves cross at {beyond.tokens.value:.0f} tokens, "
-                "outside the measured range"
-            )
+    beyond = _extrapolate(pairing) if reading.verdict.endswith("always_wins") else None
+    crossings = reading.crossings if beyond is None else (beyond,)
     return SweetSpot(
         series=pairing.series,
         kind="whole",
@@ -75,8 +59,41 @@ def _whole_spot(pairing: Pairing) -> SweetSpot:
         export_tokens=_export(crossings, pairing.chunk_tokens),
         sensitivity=find_sensitivity(pairing.recompute_s, pairing.load_s, pairing.fixed_s),
         reason=reading.reason,
-        notices=tuple(notices),
+        notices=(*pairing.load.notices, *_whole_notices(pairing, reading, crossings)),
     )
+
+
+def _extrapolate(pairing: Pairing) -> Crossing | None:
+    recompute, load, measured = pairing.recompute_fit, pairing.load_fit, pairing.measured_range
+    return extrapolate(recompute, load, measured) if recompute and load and measured else None
+
+
+def _whole_notices(pairing: Pairing, reading: Reading, crossings: Sequence[Crossing]) -> Iterator[str]:
+    """What makes a whole-prefix crossing suspect."""
+    num_rounds = len(pairing.band.rounds)
+    if 0 < num_rounds < MIN_ROUNDS_FOR_MEDIAN:
+        yield f"few_rounds: {num_rounds} rounds, so the interval supposes near-normal noise"
+    if reading.doubts:
+        places = ", ".join(map(str, reading.doubts))
+        yield f"possible_crossing: the median has the other sign at {places} tokens, within the noise"
+    for crossing in crossings:
+        yield from _crossing_notices(pairing, crossing)
+
+
+def _crossing_notices(pairing: Pairing, crossing: Crossing) -> Iterator[str]:
+    below, above = crossing.bracket
+    if crossing.extrapolated:
+        tokens = crossing.tokens.value
+        yield f"extrapolated: the fitted curves cross at {tokens:.0f} tokens, outside the measured range"
+    elif above > COARSE_BRACKET * below:
+        yield (
+            f"coarse_bracket: nothing was measured between {below} and {above} tokens; "
+            "the interval supposes a smooth curve there"
+        )
+    if pairing.recompute_fit and pairing.load_fit:
+        disagreement = describe_disagreement(pairing.recompute_fit, pairing.load_fit, crossing)
+        if disagreement:
+            yield disagreement
 
 
 def _describe_missing(pairing: Pairing) -> str:

@@ -1,0 +1,134 @@
+import math
+
+import numpy as np
+import pytest
+
+from bench.analyse.band import RoundBand, band_of, curve_of
+from bench.analyse.crossover import centre_roots, find_crossing, read_band
+
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
+
+
+def rounds_around(level: dict[int, float], shifts: list[float]) -> RoundBand:
+    """A band whose rounds are `level` moved up and down as a whole."""
+    return band_of([{float(n): value + shift for n, value in level.items()} for shift in shifts])
+
+
+SHIFTS = [-0.04, -0.03, -0.02, -0.01, 0.01, 0.02, 0.03, 0.04]
+
+
+def test_a_straight_line_in_log_log_crosses_exactly_where_it_should() -> None:
+    level = {n: math.log(n / 1000) for n in LENGTHS}
+    reading = read_band(rounds_around(level, SHIFTS))
+    assert reading.verdict == "crossover"
+    (crossing,) = reading.crossings
+    assert crossing.tokens.value == pytest.approx(1000, rel=1e-3)
+    assert crossing.bracket == (512, 1024)
+    assert crossing.load_wins_beyond
+    assert not crossing.extrapolated
+
+
+def test_the_interval_is_that_of_the_per_round_crossings() -> None:
+    # D_r(n) = log(n / 1000) + s_r crosses at 1000 exp(-s_r): the interval is the order-statistic one of these
+    level = {n: math.log(n / 1000) for n in LENGTHS}
+    (crossing,) = read_band(rounds_around(level, SHIFTS)).crossings
+    weight = 0.9356435643564358
+    reach = math.exp((1 - weight) * 0.04 + weight * 0.03)
+    assert crossing.tokens.low == pytest.approx(1000 / reach, rel=1e-3)
+    assert crossing.tokens.high == pytest.approx(1000 * reach, rel=1e-3)
+
+
+def test_rounds_that_measured_different_lengths_are_read_together() -> None:
+    line = lambda lengths, shift: {float(n): math.log(n / 1000) + shift for n in lengths}  # noqa: E731
+    band = band_of(
+        [line(LENGTHS, -0.02), line(LENGTHS, 0.02)]
+        + [line((768, 1280), shift) for shift in (-0.03, -0.01, 0.0, 0.01, 0.03, 0.015)]
+    )
+    (crossing,) = read_band(band).crossings
+    assert crossing.tokens.value == pytest.approx(1000, rel=0.01)
+    assert crossing.bracket == (768, 1024)
+
+
+def test_a_round_whose_own_crossing_lies_outside_its_lengths_still_counts() -> None:
+    rounds = [
+        curve_of({768.0: -0.2 + s, 1280.0: 0.2 + s}) for s in (-0.3, -0.02, -0.01, 0.0, 0.01, 0.02, 0.03)
+    ]
+    with_it, without = RoundBand(rounds), RoundBand(rounds[1:])
+    crossing = find_crossing(with_it, 768, 1280)
+    assert crossing.tokens.value > find_crossing(without, 768, 1280).tokens.value
+
+
+@pytest.mark.parametrize(
+    ("advantage", "verdict"), [(0.5, "load_always_wins"), (-0.5, "recompute_always_wins")]
+)
+def test_one_sign_everywhere_is_an_always_wins(advantage: float, verdict: str) -> None:
+    reading = read_band(rounds_around(dict.fromkeys(LENGTHS, advantage), SHIFTS))
+    assert reading.verdict == verdict
+    assert reading.crossings == ()
+
+
+def test_an_always_wins_needs_every_length_decided() -> None:
+    level = {n: 0.5 for n in LENGTHS} | {8192: 0.01}
+    reading = read_band(rounds_around(level, SHIFTS))
+    assert reading.verdict == "inconclusive"
+    assert reading.reason == (
+        "load wins at 5 of 6 lengths; rounds disagree at 8192; "
+        "a crossing may lie beyond the longest length: measure longer prefixes"
+    )
+
+
+def test_two_sign_changes_are_both_reported_in_order() -> None:
+    level = {256: 0.5, 512: 0.3, 1024: -0.3, 2048: -0.3, 4096: 0.3, 8192: 0.6}
+    reading = read_band(rounds_around(level, SHIFTS))
+    assert reading.verdict == "multiple_crossings"
+    first, second = reading.crossings
+    assert (first.bracket, first.load_wins_beyond) == ((512, 1024), False)
+    assert (second.bracket, second.load_wins_beyond) == ((2048, 4096), True)
+    assert first.tokens.low is not None and first.tokens.high is not None
+    assert first.tokens.low < first.tokens.value < first.tokens.high
+
+
+def test_identical_curves_are_inconclusive() -> None:
+    reading = read_band(rounds_around(dict.fromkeys(LENGTHS, 0.0), SHIFTS))
+    assert (reading.verdict, reading.reason) == ("inconclusive", "rounds disagree at every length")
+
+
+def test_exactly_equal_arms_without_noise_are_inconclusive() -> None:
+    assert read_band(rounds_around(dict.fromkeys(LENGTHS, 0.0), [0.0] * 8)).verdict == "inconclusive"
+
+
+def test_signs_decided_by_chance_among_undecided_ones_are_no_crossing() -> None:
+    level = {256: 0.0, 512: 0.05, 1024: 0.0, 2048: -0.05, 4096: 0.001, 8192: -0.001}
+    reading = read_band(rounds_around(level, SHIFTS))
+    assert reading.verdict == "inconclusive"
+    assert "no more than chance" in reading.reason
+
+
+def test_one_length_or_none_is_inconclusive() -> None:
+    assert read_band(band_of([])).reason == "0 length measured by both arms; needs at least 2"
+    assert read_band(band_of([{256.0: 1.0}] * 8)).verdict == "inconclusive"
+
+
+def test_one_round_is_inconclusive_however_clear() -> None:
+    reading = read_band(band_of([{256.0: -1.0, 512.0: 1.0}]))
+    assert (reading.verdict, reading.reason) == ("inconclusive", "one round only: no interval")
+
+
+def test_the_median_crosses_zero_where_refinement_should_aim() -> None:
+    band = band_of([{256.0: -1.0, 1024.0: 1.0}])
+    assert centre_roots(band) == (pytest.approx(512, rel=1e-6),)
+
+
+def test_a_dense_grid_averages_its_noise_instead_of_crossing_many_times() -> None:
+    rng = np.random.default_rng(3)
+    lengths = np.arange(256, 4097, 64)
+    rounds = [
+        {
+            float(n): math.log(n / 1000) + e
+            for n, e in zip(lengths, rng.normal(0, 0.05, len(lengths)), strict=True)
+        }
+        for _ in range(8)
+    ]
+    (crossing,) = read_band(band_of(rounds)).crossings
+    assert crossing.tokens.low is not None and crossing.tokens.high is not None
+    assert 960 < crossing.tokens.low < 1000 < crossing.tokens.high < 1040

@@ -1,0 +1,137 @@
+"""Trials against a known truth: intervals cover, verdicts are reached, refinement pays."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+
+from bench.analyse.answer import Crossing
+from bench.analyse.band import RoundBand
+from bench.analyse.crossover import Reading, read_band
+from bench.analyse.simulate import Noise, Setting, Swept, Truth, sweep_adaptively, sweep_grid
+from bench.analyse.stats import half_width
+
+NUM_TRIALS = 500
+POWERS = tuple(256 * 2**k for k in range(8))  # 256 … 32768
+EVEN = tuple(range(2048, 32769, 2048))  # 16 evenly spaced lengths of the same range
+TRUTH = Truth()  # crosses at 1760.4
+TRUE_TOKENS = 1760.4
+NOISES = {
+    "independent 2 %": Noise(case=0.02),
+    "independent 5 %": Noise(case=0.05),
+    "common per round 2 %": Noise(case=0.0, common=0.02),
+    "common per round 5 %": Noise(case=0.0, common=0.05),
+}
+
+
+def sweep(how: str, truth: Truth, noise: Noise, seed: int) -> Swept:
+    rng = np.random.default_rng([seed, 20])
+    if how == "adaptive":
+        return sweep_adaptively(truth, noise, setting=Setting(), rng=rng)
+    return sweep_grid(POWERS, truth, noise, setting=Setting(), rng=rng)
+
+
+@cache
+def trials(how: str, name: str) -> tuple[tuple[Reading, float], ...]:
+    """Reading and measuring seconds of each trial."""
+    swept = [sweep(how, TRUTH, NOISES[name], seed) for seed in range(NUM_TRIALS)]
+    return tuple((read_band(RoundBand(found.curves)), found.cost_s) for found in swept)
+
+
+def covers(crossing: Crossing, tokens: float) -> bool:
+    low, high = crossing.tokens.low, crossing.tokens.high
+    return low is not None and high is not None and low <= tokens <= high
+
+
+@pytest.mark.parametrize("how", ["grid", "adaptive"])
+@pytest.mark.parametrize("name", NOISES)
+def test_the_interval_covers_the_true_crossover_in_92_to_98_of_100_trials(how: str, name: str) -> None:
+    readings = [reading for reading, _ in trials(how, name)]
+    assert Counter(reading.verdict for reading in readings)["crossover"] >= 0.995 * NUM_TRIALS
+    crossings = [reading.crossings[0] for reading in readings if reading.verdict == "crossover"]
+    covered = sum(covers(crossing, TRUE_TOKENS) for crossing in crossings) / len(crossings)
+    assert 0.92 <= covered <= 0.98
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_the_value_is_unbiased_whatever_lengths_were_chosen(name: str) -> None:
+    values = [r.crossings[0].tokens.value for r, _ in trials("adaptive", name) if r.crossings]
+    assert float(np.median(values)) == pytest.approx(TRUE_TOKENS, rel=0.012)
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_refinement_costs_a_fifth_of_an_even_grid_and_reaches_ten_percent(name: str) -> None:
+    rng = np.random.default_rng(0)
+    even_s = sweep_grid(EVEN, TRUTH, NOISES[name], setting=Setting(), rng=rng).cost_s
+    found = trials("adaptive", name)
+    assert float(np.median([cost for _, cost in found])) <= even_s / 5
+    widths = [half_width(r.crossings[0].tokens) for r, _ in found if r.verdict == "crossover"]
+    assert float(np.median([width for width in widths if width is not None])) <= 0.105
+
+
+# the verdict that is true over 256 … 32768 tokens
+VERDICTS = {
+    "load_always_wins": Truth((0.1, 5e-5, 4e-9), (0.03, 1e-5)),
+    "recompute_always_wins": Truth((0.01, 1e-5, 1e-10), (0.1, 2e-5)),
+    "crossover": Truth((0.01, 1e-5, 5e-10), (0.2, 1.5e-5)),  # at 25124
+    "multiple_crossings": Truth((0.2, 1e-5, 4e-9), (0.02, 1e-4)),  # at 2219 and 20281
+    "inconclusive": Truth((0.02, 2e-5, 0.0), (0.02, 2e-5)),  # the same curve twice
+}
+
+
+@pytest.mark.parametrize("how", ["grid", "adaptive"])
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_each_verdict_is_reached_when_it_is_the_truth(how: str, verdict: str) -> None:
+    found = Counter(
+        read_band(RoundBand(sweep(how, VERDICTS[verdict], Noise(0.03), seed).curves)).verdict
+        for seed in range(60)
+    )
+    assert found[verdict] >= 57
+
+
+def test_the_end_of_a_storage_tier_is_found_as_the_second_crossing() -> None:
+    # beyond 16384 tokens each token costs 160 times as much: load loses again at 17019
+    truth = Truth((0.02, 2e-5, 1e-9), (0.06, 5e-6), 16384, 8e-4)
+    (first, second) = truth.crossings(256, 32768)
+    found = [read_band(RoundBand(sweep("adaptive", truth, Noise(0.02), seed).curves)) for seed in range(30)]
+    assert Counter(reading.verdict for reading in found) == {"multiple_crossings": 30}
+    for number, tokens in enumerate((first, second)):
+        assert sum(covers(reading.crossings[number], tokens) for reading in found) >= 26
+
+
+HEAVY = Noise(0.04, common=0.02, slow_rounds=0.06, slow_cases=0.04)  # rounds and cases 2-3 times too slow
+
+
+def test_two_sweeps_under_heavy_tailed_noise_overlap_nine_times_of_ten() -> None:
+    def interval(seed: int) -> tuple[float, float] | None:
+        reading = read_band(RoundBand(sweep("adaptive", TRUTH, HEAVY, seed).curves))
+        if reading.verdict != "crossover":
+            return None
+        tokens = reading.crossings[0].tokens
+        return None if tokens.low is None or tokens.high is None else (tokens.low, tokens.high)
+
+    pairs = [(interval(2 * k), interval(2 * k + 1)) for k in range(60)]
+    clear = [(a, b) for a, b in pairs if a and b]
+    assert len(clear) >= 50
+    assert sum(a[0] <= b[1] and b[0] <= a[1] for a, b in clear) >= 0.9 * len(clear)
+
+
+def test_a_budget_is_kept_and_still_answers() -> None:
+    setting = Setting(budget_s=20.0, precision=0.001)
+    spent = [
+        sweep_adaptively(TRUTH, Noise(0.02), setting=setting, rng=np.random.default_rng(seed))
+        for seed in range(20)
+    ]
+    # a round is only begun when its predicted cost fits; noise may overrun that by its own size
+    assert max(found.cost_s for found in spent) <= 22.0
+    verdicts = Counter(read_band(RoundBand(found.curves)).verdict for found in spent)
+    assert verdicts["crossover"] >= 18
+
+
+@pytest.mark.parametrize("sweeper", [sweep_adaptively])
+def test_the_same_seed_gives_the_same_sweep(sweeper: Callable[..., Swept]) -> None:
+    first, second = (sweeper(TRUTH, HEAVY, setting=Setting(), rng=np.random.default_rng(4)) for _ in range(2))
+    assert first.lengths == second.lengths
+    assert first.cost_s == second.cost_s
