@@ -7,15 +7,12 @@ from bench.analyse.band import RoundCurve, curve_of
 from bench.analyse.refine import (
     RefineState,
     coarse_grid,
-    make_state,
     next_lengths,
     predict_cost_s,
     should_stop,
 )
-from bench.analyse.simulate import Noise, Setting, Truth, draw_samples, measure_round
+from bench.analyse.simulate import Noise, Setting, Truth, measure_round
 from bench.analyse.stats import AnalysisError
-from bench.measure.plan import Plan
-from bench.measure.record import RunRecord, SeriesInfo
 
 GRID = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 QUIET = Noise(0.01, sample=0.01)
@@ -136,23 +133,3 @@ def test_it_goes_on_while_one_of_two_series_is_open() -> None:
     tied = measure([GRID] * 6, Truth((0.02, 2e-5, 0.0), (0.02, 2e-5)), Noise(0.05))
     assert should_stop(make(clear))
     assert not should_stop(dataclasses.replace(make(clear), curves=(clear, tied)))
-
-
-def test_the_state_of_a_run_takes_rounds_and_precision_from_its_plan() -> None:
-    run = RunRecord(
-        run_id="t",
-        started_utc="2026-01-01T00:00:00Z",
-        plan=Plan(model="simulated", num_rounds=5, precision=0.2),
-        model_name="simulated",
-        kv_bytes_per_token=1000,
-        chunk_tokens=256,
-        series={"load": SeriesInfo(arm="load", label="load")},
-    )
-    rng = np.random.default_rng(0)
-    noise = Noise(0, sample=0)
-    samples = draw_samples([(256, 512)] * 3, Truth(), noise, setting=Setting(num_samples=2), rng=rng)
-    state = make_state(run, samples, min_tokens=256, max_tokens=4096, remaining_s=9.0)
-    assert (state.num_rounds, state.precision, state.rounds_done, state.step_tokens) == (5, 0.2, 3, 256)
-    assert [len(curves) for curves in state.curves] == [3]
-    recompute_s, load_s = 0.02 + 2e-5 * 256 + 4e-9 * 256**2, 0.05 + 1e-5 * 256
-    assert state.cost_s[256] == pytest.approx(2 * (recompute_s + load_s))

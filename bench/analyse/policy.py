@@ -8,9 +8,11 @@ from bench.analyse.band import RoundBand
 from bench.analyse.crossover import read_band
 from bench.analyse.marginal import direct_band
 from bench.analyse.pairing import Pairing
-from bench.analyse.refine import UNLIMITED, RefineState, coarse_grid, next_lengths, should_stop
+from bench.analyse.refine import RefineState, coarse_grid, next_lengths, should_stop
 from bench.analyse.select import round_medians
 from bench.measure.policy import Progress
+
+UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
 
 
 def choose_lengths(progress: Progress) -> tuple[int, ...]:

@@ -17,13 +17,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from bench.analyse.analysis import make_pairings
 from bench.analyse.band import RoundBand, RoundCurve
 from bench.analyse.crossover import Reading, centre_roots, read_band
 from bench.analyse.stats import AnalysisError, half_width
-from bench.measure.record import RunRecord, Sample
 
-UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
 FLOOR_ROUNDS = 6  # no early stop before: the interval of fewer rounds is too often narrow by luck
 COARSE_ROUNDS = 2
 MAX_TARGETS = 2  # sign changes of the median to aim at before any is decided; more are noise around a tie
@@ -73,45 +70,6 @@ class RefineState:
     def longest(self) -> int:
         """Longest allowed length."""
         return self.max_tokens // self.step_tokens * self.step_tokens
-
-
-def make_state(
-    run: RunRecord,
-    samples: Sequence[Sample],
-    *,
-    min_tokens: int,
-    max_tokens: int,
-    remaining_s: float | None = None,
-    cost_s: Mapping[int, float] | None = None,
-) -> RefineState:
-    """The state after `samples`; lengths are whole chunks of the run, rounds and precision those of its plan.
-
-    Without `cost_s` (measured by who measures: preparing and warming up included), the timed seconds alone
-    are taken for the cost.
-    """
-    return RefineState(
-        curves=tuple(pairing.band.rounds for pairing in make_pairings(run, samples)),
-        step_tokens=run.chunk_tokens,
-        min_tokens=min_tokens,
-        max_tokens=max_tokens,
-        num_rounds=run.plan.num_rounds or UNLIMITED,
-        precision=run.plan.precision,
-        rounds_done=len({sample.round for sample in samples}),
-        remaining_s=remaining_s,
-        cost_s=_timed_seconds(samples) if cost_s is None else cost_s,
-    )
-
-
-def _timed_seconds(samples: Sequence[Sample]) -> dict[int, float]:
-    """Timed seconds of all arms in one round, by length: the mean over the rounds that measured it."""
-    totals: dict[int, float] = {}
-    rounds: dict[int, set[int]] = {}
-    for sample in samples:
-        if sample.case.arm != "gemm":
-            tokens = sample.case.prefix_tokens
-            totals[tokens] = totals.get(tokens, 0.0) + sample.outcome.seconds
-            rounds.setdefault(tokens, set()).add(sample.round)
-    return {tokens: total / len(rounds[tokens]) for tokens, total in totals.items()}
 
 
 def coarse_grid(state: RefineState) -> tuple[int, ...]:

@@ -1,0 +1,79 @@
+"""Which lengths a sweep measures next, and when it is done."""
+
+import numpy as np
+import pytest
+
+from bench.analyse.policy import choose_lengths
+from bench.analyse.simulate import Noise, Setting, Truth, draw_samples
+from bench.measure.plan import Plan
+from bench.measure.policy import Progress
+from bench.measure.record import RunRecord, SeriesInfo
+
+ALLOWED = tuple(range(256, 8193, 256))
+GRID = (256, 512, 1024, 2048, 4096, 8192)
+CROSSING = Truth()  # at 1760 tokens
+ALWAYS = Truth((1.0, 1e-3, 0.0), (0.01, 1e-5))
+
+
+def _progress(
+    truth: Truth, rounds: list[tuple[int, ...]], *, left_s: float = 1e6, **settings: object
+) -> Progress:
+    run = RunRecord(
+        run_id="t",
+        started_utc="2026-01-01T00:00:00Z",
+        plan=Plan.model_validate({"model": "m", **settings}),
+        model_name="M",
+        kv_bytes_per_token=1000,
+        chunk_tokens=256,
+        series={"load": SeriesInfo(arm="load", label="load")},
+    )
+    samples = draw_samples(
+        rounds,
+        truth,
+        Noise(0.01, sample=0.01),
+        setting=Setting(num_samples=2),
+        rng=np.random.default_rng(0),
+    )
+    return Progress(
+        run=run,
+        samples=samples,
+        allowed=ALLOWED,
+        cost_s={tokens: tokens / 1000 for tokens in ALLOWED},
+        rounds_done=len(rounds),
+        budget_left_s=left_s,
+        startup_s=1.0,
+    )
+
+
+def test_a_sweep_begins_with_short_lengths_of_the_coarse_grid() -> None:
+    assert choose_lengths(_progress(CROSSING, [])) == (256, 512, 1024, 2048)
+
+
+def test_lengths_that_were_named_are_measured_as_named() -> None:
+    progress = _progress(CROSSING, [(512, 4096)], tokens=(512, 4096))
+    assert choose_lengths(progress) == progress.allowed
+
+
+def test_after_the_coarse_rounds_the_crossing_is_bracketed() -> None:
+    chosen = choose_lengths(_progress(CROSSING, [GRID, GRID]))
+    assert any(1024 < tokens < 1760 for tokens in chosen)
+    assert any(1760 < tokens < 4096 for tokens in chosen)
+    assert 8192 not in chosen
+
+
+def test_it_is_done_when_the_crossing_is_known_well_enough() -> None:
+    assert choose_lengths(_progress(CROSSING, [GRID] * 6, precision=0.5)) == ()
+
+
+def test_it_goes_on_while_the_crossing_is_not_known_well_enough() -> None:
+    assert choose_lengths(_progress(CROSSING, [GRID] * 6, precision=0.001)) != ()
+
+
+def test_arms_that_never_cross_are_measured_on_the_whole_grid_until_the_budget_is_spent() -> None:
+    assert choose_lengths(_progress(ALWAYS, [GRID] * 20)) == GRID
+
+
+@pytest.mark.parametrize("truth", [CROSSING, ALWAYS])
+def test_a_number_of_rounds_that_was_asked_for_is_kept(truth: Truth) -> None:
+    assert choose_lengths(_progress(truth, [GRID] * 3, num_rounds=3, precision=0.001)) == ()
+    assert choose_lengths(_progress(truth, [GRID] * 2, num_rounds=3, precision=0.001)) != ()
