@@ -24,6 +24,11 @@ def test_auto_builds_everything_in_half_of_the_memory_and_a_few_layers_otherwise
     assert choose([FULL] * 8, 1, "all") == tuple(range(8))
 
 
+def test_two_layers_are_enough_where_they_are_larger_than_a_cache() -> None:
+    sizes = [200 * 2**20] * 8
+    assert choose_layers([FULL] * 8, sizes, fixed_bytes=50, available_bytes=2**40, choice="fit") == (0, 1)
+
+
 def test_fewer_layers_of_each_kind_are_built_where_memory_is_short() -> None:
     kinds = [FULL, *[MOE] * 7]
     assert choose(kinds, 10**9, "fit") == (0, 1, 2, 3, 4)

@@ -19,7 +19,11 @@ from bench.arms.memory import GIB, MemoryShortError
 from bench.arms.model import BuiltModel, LayerChoice
 from bench.catalog.geometry import LayerKind
 
-LAYERS_PER_KIND = 4  # deep enough that t(k) dwarfs t(0), shallow enough for the memory of one device
+LAYERS_PER_KIND = 4  # at most: deep enough that t(k) dwarfs t(0), shallow enough for the memory of one device
+FEWEST_LAYERS = 2  # so that half of them can predict the other half
+OUT_OF_CACHE_BYTES = (
+    256 * 2**20
+)  # layers that fit in a last-level cache together would run faster than the real stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ def choose_layers(
     """Indices of the real model's layers to build.
 
     `all` is all of them; `auto` is all of them if they fit in half of the memory, else as `fit`; `fit` is
-    up to four of each kind, fewer where these do not fit in half of the memory.
+    two to four of each kind (as many as it takes to be larger than a processor's caches), fewer where these
+    do not fit in half of the memory.
 
     Args:
         kinds: of all layers.
@@ -111,7 +116,8 @@ def choose_layers(
     everything = tuple(range(len(kinds)))
     if choice == "all" or (choice == "auto" and fixed_bytes + sum(layer_bytes) <= available_bytes // 2):
         return everything
-    for count in range(LAYERS_PER_KIND, 0, -1):
+    wanted = -(-OUT_OF_CACHE_BYTES // max(1, min(layer_bytes)))
+    for count in range(min(max(wanted, FEWEST_LAYERS), LAYERS_PER_KIND), 0, -1):
         kept = _first_of_each(kinds, count)
         needed = fixed_bytes + sum(layer_bytes[index] for index in kept)
         if needed <= (available_bytes // 2 if count > 1 else available_bytes):

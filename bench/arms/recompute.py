@@ -91,6 +91,13 @@ class RecomputeArm:
             notices=built.notices + slow,
         )
 
+    def _kernel_of(self, case: Case) -> str | None:
+        """The kernel seen in this case's warm-up, else in that of the longest case warmed up."""
+        return self._kernels.get(
+            (case.prefix_tokens, case.suffix_tokens),
+            self._kernels[max(self._kernels)] if self._kernels else None,
+        )
+
     def close(self) -> None:
         """Nothing is held that its owner does not release."""
 
