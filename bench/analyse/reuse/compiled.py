@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from functools import wraps
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-try:
-    import numba
-except ImportError:
-    numba = None
-
+numba: Any = import_module("numba") if find_spec("numba") else None  # optional: the [reuse] extra
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -49,7 +47,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def run_on_lists(*args: P.args, **kwargs: P.kwargs) -> R:
         lists = [_to_lists(argument) for argument in args]
-        result = function(*lists, **kwargs)  # type: ignore[arg-type]
+        result = function(*lists, **kwargs)
         for argument, changed in zip(args, lists, strict=True):
             _write_back(argument, changed)
         return result

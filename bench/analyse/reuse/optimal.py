@@ -1,17 +1,19 @@
 """Belady's optimum at one capacity: what no cache can beat, because it knows the requests to come.
 
-After each request, of the blocks in the cache and those of the request, those needed soonest are kept and the rest
-is dropped; blocks that never come again are not kept at all.  Of blocks needed by the same request, the deepest
-goes first.
+After each request, of the blocks in the cache and those of the request, those needed soonest are kept and
+the rest is dropped; blocks that never come again are not kept at all.  Of blocks needed by the same
+request, the deepest goes first.
 
 * `unit="blocks"`: no policy hits more *blocks* (a partial last block counts as one).
-* `unit="tokens"`: blocks of different sizes make the exact optimum of whole blocks intractable (a knapsack), so the
-  tail of one block may be dropped and its front still counts.  No policy hits more *tokens*: this is the exact
-  optimum of a cache that keeps tokens, and an upper bound for one that keeps blocks.
+* `unit="tokens"`: blocks of different sizes make the exact optimum of whole blocks intractable (a
+  knapsack), so the tail of one block may be dropped and its front still counts.  No policy hits more
+  *tokens*: this is the exact optimum of a cache that keeps tokens, and an upper bound for one that keeps
+  blocks.
 
 Both need ids that name whole prefixes, as a trace's chained hashes do.
 
-Source: L. A. Belady, A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5(2), 1966.
+Source: L. A. Belady, A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal
+5(2), 1966.
 """
 
 import numpy as np
@@ -35,9 +37,7 @@ def _find_next_request(
 
 
 @inner
-def _count_kept(
-    ids: NDArray[np.int32], begin: int, end: int, weights: IntArray, kept: IntArray
-) -> int:
+def _count_kept(ids: NDArray[np.int32], begin: int, end: int, weights: IntArray, kept: IntArray) -> int:
     """Room taken by the leading run of the request that is kept; ends within the first trimmed block."""
     total = 0
     for position in range(begin, end):
@@ -109,10 +109,8 @@ def find_next_request(trace: Trace) -> NDArray[np.int32]:
     return found
 
 
-def replay_optimal(
-    trace: Trace, next_request: NDArray[np.int32], *, capacity: int, unit: Unit
-) -> IntArray:
-    """(num_requests,) tokens of each request that the best possible cache of this capacity holds; modelled."""
+def replay_optimal(trace: Trace, next_request: NDArray[np.int32], *, capacity: int, unit: Unit) -> IntArray:
+    """(num_requests,) tokens of each request that the best possible cache holds; modelled."""
     hits = np.zeros(trace.num_requests, dtype=np.int64)
     kept = np.zeros(trace.num_ids, dtype=np.int64)
     queues = make_queues(trace.num_requests, trace.num_ids)

@@ -1,7 +1,7 @@
 """Reads request traces in the Mooncake format: JSON lines, plain or gzip.
 
-Source of the format: kvcache-ai/Mooncake, FAST25-release (traces): timestamp in milliseconds, input_length and
-output_length in tokens, hash_ids of the prompt's blocks of 512 tokens, the last block may be partial.
+Source of the format: kvcache-ai/Mooncake, FAST25-release (traces): timestamp in milliseconds, input_length
+and output_length in tokens, hash_ids of the prompt's blocks of 512 tokens, the last block may be partial.
 """
 
 import gzip
@@ -10,6 +10,7 @@ import math
 import zlib
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn
 
@@ -54,9 +55,7 @@ class _Columns:
         self.timestamps_ms.append(request.timestamp_ms)
 
 
-def read_trace(
-    path: Path, block_tokens: int = MOONCAKE_BLOCK_TOKENS, *, skip_bad: bool = False
-) -> Trace:
+def read_trace(path: Path, block_tokens: int = MOONCAKE_BLOCK_TOKENS, *, skip_bad: bool = False) -> Trace:
     """All requests of the file, in its order.
 
     Args:
@@ -80,7 +79,9 @@ def read_trace(
                         raise TraceError(f"{path}, line {number}: {error}") from error
                     num_bad += 1
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(f"{path}: broken gzip archive after {len(columns.starts) - 1} requests: {error}") from error
+        raise TraceError(
+            f"{path}: broken gzip archive after {len(columns.starts) - 1} requests: {error}"
+        ) from error
     if not columns.input_tokens:
         raise TraceError(f"{path}: no request in it ({num_bad} bad lines); expected one JSON object per line")
     return _to_trace(columns, block_tokens, num_bad=num_bad)
@@ -165,8 +166,10 @@ def _block_ids(fields: dict[str, object]) -> list[int]:
         raise ValueError(f"hash_ids must be a list, found {type(value).__name__}")
     wrong = set(map(type, value)) - {int}
     if wrong:
-        raise ValueError(f"hash_ids must be whole numbers, found {sorted(kind.__name__ for kind in wrong)[0]}")
-    if value and not (0 <= min(value) and max(value) < 2**64):
+        raise ValueError(
+            f"hash_ids must be whole numbers, found {sorted(kind.__name__ for kind in wrong)[0]}"
+        )
+    if value and (min(value) < 0 or max(value) >= 2**64):
         raise ValueError("hash_ids must be between 0 and 2**64 - 1")
     return value
 
@@ -179,12 +182,17 @@ def _to_trace(columns: _Columns, block_tokens: int, *, num_bad: int) -> Trace:
     num_back = int((np.diff(timestamps_ms) < 0).sum())
     if num_back:
         notices.append(f"{num_back} requests are earlier than the one before them; the file's order is used")
-    return Trace(
+    trace = Trace(
         block_tokens=block_tokens,
         ids=dense_ids(np.frombuffer(columns.block_ids, dtype=np.uint64)),
         starts=np.frombuffer(columns.starts, dtype=np.int64),
         input_tokens=np.frombuffer(columns.input_tokens, dtype=np.int64),
         output_tokens=np.frombuffer(columns.output_tokens, dtype=np.int64),
         timestamps_s=timestamps_ms / 1e3,
-        notices=tuple(notices),
     )
+    num_mixed = int(
+        (trace.weights("tokens")[trace.ids[trace.starts[1:] - 1]] != trace.last_block_tokens).sum()
+    )
+    if num_mixed:
+        notices.append(f"{num_mixed} requests end in a hash_id that elsewhere names a longer block")
+    return replace(trace, notices=tuple(notices))

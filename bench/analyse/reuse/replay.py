@@ -1,14 +1,14 @@
 """FIFO, LRU and LFU at one capacity: the trace replayed against a cache of blocks.
 
-One loop serves all three.  Resident blocks wait in queues by rank, and the oldest block of the lowest rank goes
-first; the policies differ only in what a touch of a resident block does:
+One loop serves all three.  Resident blocks wait in queues by rank, and the oldest block of the lowest rank
+goes first; the policies differ only in what a touch of a resident block does:
 
     fifo   nothing
     lru    go to the end of the same queue
-    lfu    go to the end of the next queue (rank = touches since the block came in; ties: least recently touched)
+    lfu    go to the end of the next queue (rank: touches since the block came in; ties: the longest unused)
 
-A request's hits are counted when it arrives; then its blocks are touched last to first, each absent one comes in,
-and blocks leave until all fit.
+A request's hits are counted when it arrives; then its blocks are touched last to first, each absent one
+comes in, and blocks leave until all fit.
 """
 
 from typing import Literal

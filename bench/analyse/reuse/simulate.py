@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Literal
 
 import pandas as pd
 
@@ -18,13 +18,14 @@ ORIGIN = "modelled"
 
 def require_policy(name: str) -> Policy:
     """The policy of this name."""
-    if name not in POLICIES:
-        raise ValueError(f"unknown policy {name!r}; choose from {', '.join(POLICIES)}")
-    return cast(Policy, name)
+    for policy in POLICIES:
+        if policy == name:
+            return policy
+    raise ValueError(f"unknown policy {name!r}; choose from {', '.join(POLICIES)}")
 
 
 def capacity_in_tokens(capacity: float, kv_bytes_per_token: float | None = None) -> int:
-    """Whole tokens that fit; `capacity` is in bytes when the KV bytes of a token are given, else in tokens."""
+    """Whole tokens that fit; `capacity` is in bytes if the KV bytes of a token are given, else tokens."""
     size = 1.0 if kv_bytes_per_token is None else kv_bytes_per_token
     if not (math.isfinite(size) and size > 0):
         raise ValueError(f"KV bytes per token must be positive and finite, got {size}")
@@ -42,8 +43,8 @@ def simulate(
         trace: requests in order.
         policy: `optimal` knows the future and bounds the others.
         capacities_tokens: sizes of the cache.
-        unit: `tokens` counts a partial last block by its tokens; `blocks` has room for whole blocks only, and a
-            partial one takes a whole one.
+        unit: `tokens` counts a partial last block by its tokens; `blocks` has room for whole blocks only,
+            and a partial one takes a whole one.
     """
     size = trace.block_tokens if unit == "blocks" else 1
     capacities = [tokens // size for tokens in capacities_tokens]
@@ -71,8 +72,8 @@ def hit_table(
 ) -> pd.DataFrame:
     """One row per policy and capacity: policy, capacity_tokens, hit_ratio, share_of_max; modelled.
 
-    `hit_ratio` is hit tokens / input tokens; `share_of_max` compares it with a cache that never drops a block, and
-    is missing when nothing can ever hit.  `table.attrs` says origin, unit and the maximum.
+    `hit_ratio` is hit tokens / input tokens; `share_of_max` compares it with a cache that never drops a
+    block, and is missing when nothing can ever hit.  `table.attrs` says origin, unit and the maximum.
 
     Args:
         trace: requests in order.

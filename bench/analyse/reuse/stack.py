@@ -1,18 +1,19 @@
 """LRU at every capacity in one pass over the trace (Mattson's stack distances, weighted).
 
-Keep all blocks ever seen in a stack, the last touched on top.  An LRU cache of capacity C holds exactly the blocks
-whose depth D (the room taken by the block and all above it) is at most C: D only grows between two touches of a
-block, and an LRU cache drops the block when D passes C.  This holds for blocks of different sizes too.
+Keep all blocks ever seen in a stack, the last touched on top.  An LRU cache of capacity C holds exactly the
+blocks whose depth D (the room taken by the block and all above it) is at most C: D only grows between two
+touches of a block, and an LRU cache drops the block when D passes C.  This holds for blocks of different
+sizes too.
 
-A request's blocks are touched last to first, and only its leading run of resident blocks counts.  So with D taken
-when the request arrives, the block at position i counts at capacity C if and only if D of *every* block 0..i is at
-most C:
+A request's blocks are touched last to first, and only its leading run of resident blocks counts.  So with D
+taken when the request arrives, the block at position i counts at capacity C if and only if D of *every*
+block 0..i is at most C:
 
     reach[i] = max(D[0], ..., D[i]),    block i hits at capacity C  <=>  reach[i] <= C
 
-and one array of `reach` answers every capacity.  D is a sum over a Fenwick tree whose slots are touches in order
-of time; slots that a later touch made empty are squeezed out when the tree is full, so that its size depends on the
-number of distinct blocks, not on the length of the trace.
+and one array of `reach` answers every capacity.  D is a sum over a Fenwick tree whose slots are touches in
+order of time; slots that a later touch made empty are squeezed out when the tree is full, so that its size
+depends on the number of distinct blocks, not on the length of the trace.
 
 Source: R. L. Mattson et al., Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
 """
@@ -126,7 +127,7 @@ class LruReach:
 
     def hit_tokens(self, capacity: int) -> IntArray:
         """(num_requests,) tokens of each request that an LRU cache of this capacity holds."""
-        leading = np.add.reduceat(self.reach <= capacity, self.trace.starts[:-1], dtype=np.int64)
+        leading: IntArray = np.add.reduceat(self.reach <= capacity, self.trace.starts[:-1], dtype=np.int64)
         return np.minimum(leading * self.trace.block_tokens, self.trace.input_tokens)
 
     def curve(self) -> tuple[IntArray, IntArray]:
