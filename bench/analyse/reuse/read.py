@@ -92,7 +92,7 @@ def parse_request(line: bytes | None, block_tokens: int) -> Request:
     if line is None:
         raise ValueError(f"longer than {MOST_LINE_BYTES} bytes")
     try:
-        fields = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        fields = json.loads(line.decode("utf-8").strip(), parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("JSON nested too deeply") from error
     except UnicodeDecodeError as error:
