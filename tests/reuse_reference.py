@@ -35,7 +35,7 @@ def replay_slowly(
 ) -> list[int]:
     """Hit tokens of each request by FIFO, LRU or LFU: every eviction scans the whole cache."""
     cache_: dict[int, dict[str, int]] = {}
-    hits, now = [], 0
+    hits, now, used = [], 0, 0
     for request in requests:
         hits.append(leading_tokens(request, block_tokens, resident=set(cache_)))
         pairs = list(zip(request[0], block_sizes(request, block_tokens), strict=True))
@@ -46,9 +46,10 @@ def replay_slowly(
                 cache_[block]["uses"] += 1
                 continue
             room = 1 if whole_blocks else size
-            while cache_ and sum(entry["room"] for entry in cache_.values()) + room > capacity:
-                del cache_[min(cache_, key=lambda key: _value(cache_[key], policy))]
+            while cache_ and used + room > capacity:
+                used -= cache_.pop(min(cache_, key=lambda key: _value(cache_[key], policy)))["room"]
             if room <= capacity:
+                used += room
                 cache_[block] = {"room": room, "came": now, "used": now, "uses": 1}
     return hits
 
@@ -70,8 +71,10 @@ def most_block_hits(requests: Sequence[Request], capacity: int) -> int:
         if index == len(requests):
             return 0
         blocks = requests[index][0]
+        later = {block for request in requests[index + 1 :] for block in request[0]}
+        useful = (held | set(blocks)) & later
         run = next((i for i, block in enumerate(blocks) if block not in held), len(blocks))
-        return run + max(best(index + 1, kept) for kept in _choices(held | set(blocks), capacity))
+        return run + max(best(index + 1, kept) for kept in _choices(frozenset(useful), capacity))
 
     return best(0, frozenset())
 

@@ -25,21 +25,20 @@ UNITS: tuple[Unit, ...] = ("tokens", "blocks")
 
 @st.composite
 def chained_traces(
-    draw: st.DrawFn, most_requests: int = 25, *, most_blocks: int = 5, whole: bool = False
+    draw: st.DrawFn, most_requests: int = 25, *, most_blocks: int = 5, block_tokens: int = BLOCK_TOKENS
 ) -> Trace:
     """Requests whose ids name whole prefixes, as hashes do: paths from the root of a tree."""
     names: dict[tuple[object, ...], int] = {}
     ids, tokens = [], []
     for _ in range(draw(st.integers(1, most_requests))):
         steps = draw(st.lists(st.integers(0, 2), min_size=1, max_size=most_blocks))
-        last = BLOCK_TOKENS if whole else draw(st.integers(1, BLOCK_TOKENS))
+        last = draw(st.integers(1, block_tokens))
         paths: list[tuple[object, ...]] = [tuple(steps[: i + 1]) for i in range(len(steps))]
-        paths[-1] = (*paths[-1], "tokens", last)
-        if last == BLOCK_TOKENS:
-            paths[-1] = tuple(steps)
+        if last < block_tokens:
+            paths[-1] = (*paths[-1], "tokens", last)
         ids.append([names.setdefault(path, len(names)) for path in paths])
-        tokens.append((len(steps) - 1) * BLOCK_TOKENS + last)
-    return build_trace(ids, tokens, block_tokens=BLOCK_TOKENS)
+        tokens.append((len(steps) - 1) * block_tokens + last)
+    return build_trace(ids, tokens, block_tokens=block_tokens)
 
 
 @st.composite
@@ -133,9 +132,9 @@ def test_the_optimum_of_whole_blocks_is_the_best_of_all_choices(trace: Trace, ca
 
 
 @settings(max_examples=40, deadline=None)
-@given(trace=chained_traces(most_requests=4, most_blocks=2), capacity=st.integers(0, 7))
+@given(trace=chained_traces(most_requests=4, most_blocks=2, block_tokens=2), capacity=st.integers(0, 7))
 def test_the_optimum_of_tokens_is_the_best_of_all_choices(trace: Trace, capacity: int) -> None:
-    best = most_token_hits(requests_of(trace), BLOCK_TOKENS, capacity=capacity)
+    best = most_token_hits(requests_of(trace), trace.block_tokens, capacity=capacity)
     assert total_hits(trace, "optimal", capacity=capacity, unit="tokens") == best
 
 
@@ -157,7 +156,7 @@ def test_a_block_behind_a_missing_one_does_not_count() -> None:
     trace = build_trace(
         [blocks for blocks, _ in requests], [tokens for _, tokens in requests], block_tokens=4
     )
-    # before the third request 9, 1, 2, 0 lie from the youngest to the oldest: 0 needs 16 tokens, and so do 1 and 2
+    # before the third request 9, 1, 2, 0 lie from the youngest to the oldest: 0 needs 16 tokens, so 1 and 2 do
     assert [int(find_lru_reach(trace, "tokens").hit_tokens(size)[2]) for size in (15, 16)] == [0, 12]
     assert find_lru_reach(trace, "tokens").reach.tolist() == [NEVER] * 6 + [16, 16, 16]
 
