@@ -156,7 +156,7 @@ def test_a_block_behind_a_missing_one_does_not_count() -> None:
     trace = build_trace(
         [blocks for blocks, _ in requests], [tokens for _, tokens in requests], block_tokens=4
     )
-    # before the third request 9, 1, 2, 0 lie from the youngest to the oldest: 0 needs 16 tokens, so 1 and 2 do
+    # before the third request the stack is 9, 1, 2, 0 from its top: 0 needs 16 tokens, so 1 and 2 do
     assert [int(find_lru_reach(trace, "tokens").hit_tokens(size)[2]) for size in (15, 16)] == [0, 12]
     assert find_lru_reach(trace, "tokens").reach.tolist() == [NEVER] * 6 + [16, 16, 16]
 
