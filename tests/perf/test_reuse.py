@@ -1,9 +1,9 @@
-"""The reuse simulator against kvcache-simulator (PyPI, Apache-2.0): same trace, same capacities, same results.
+"""The reuse simulator against kvcache-simulator (PyPI, Apache-2.0): same trace, capacities and results.
 
-Both read the trace and give hit tokens over its second half, because kvcache-simulator measures no other part; its
-replay is a C++ program that it compiles once.  FIFO is left out: a request's blocks come in last to first here and
-first to last there, so the two are different policies.  KVCROSS_TRACES names a folder with the whole Mooncake
-traces; without it the committed slices are used.
+Both read the trace and give hit tokens over its second half, because kvcache-simulator measures no other
+part; its replay is a C++ program that it compiles once.  FIFO is left out: a request's blocks come in last
+to first here and first to last there, so the two are different policies.  KVCROSS_TRACES names a folder with
+the whole Mooncake traces; without it the committed slices are used.
 """
 
 import os
