@@ -152,9 +152,8 @@ def _count(fields: dict[str, object], name: str, *, least: int) -> int:
 
 def _timestamp_ms(fields: dict[str, object]) -> float:
     value = _field(fields, "timestamp")
-    if type(value) not in (int, float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"timestamp must be a number of milliseconds, found {type(value).__name__}")
-    assert isinstance(value, (int, float))
     if not 0 <= value < 2**63 or not math.isfinite(value):
         raise ValueError(f"timestamp must be finite and not negative, found {value}")
     return float(value)
