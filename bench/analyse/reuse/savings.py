@@ -1,0 +1,180 @@
+"""What hits are worth: seconds to the first token and GPU-seconds, modelled from cost curves.
+
+For a request of n input tokens of which h hit:
+
+    T(n)      recompute_s: prefill of n tokens
+    L(h)      load_s: bring h tokens in, and the first-token step
+    F(n)      first_token_s: that step alone
+    finish    max(T(n) - T(h), F(n)) for h > 0: the rest of the prompt is still computed, at least one step
+
+    recompute          T(n)
+    free hit           finish                     what a hit ratio alone promises
+    always load        L(h) - F(h) + finish
+    beyond crossover   the same where h reaches the crossover (none given: where it is faster), else T(n)
+
+No queueing and no batching: these are engine-free seconds, not the TTFT that a client sees.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.interpolate import pchip_interpolate
+
+from bench.analyse.reuse.simulate import ORIGIN
+from bench.analyse.reuse.trace import IntArray
+
+FloatArray = NDArray[np.float64]
+Curve = Callable[[FloatArray], FloatArray]
+STRATEGIES = ("recompute", "free_hit", "always_load", "beyond_crossover")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCurve:
+    """Seconds at any length from measured points: monotone in log-log, and the end slopes outside the range.
+
+    Args:
+        tokens: measured lengths, rising, at least two.
+        seconds: of each length.
+    """
+
+    tokens: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.seconds) or len(self.tokens) < 2:
+            raise ValueError(
+                f"a curve needs two or more points, got {len(self.tokens)} x {len(self.seconds)}"
+            )
+        if self.tokens[0] < 1 or any(np.diff(self.tokens) <= 0):
+            raise ValueError(f"lengths must rise from 1 or more, got {self.tokens}")
+        if not all(np.isfinite(second) and second > 0 for second in self.seconds):
+            raise ValueError(f"seconds must be positive and finite, got {self.seconds}")
+
+    def __call__(self, tokens: FloatArray) -> FloatArray:
+        """Seconds at each length; 0 tokens cost nothing."""
+        x, y = np.log(self.tokens), np.log(self.seconds)
+        at = np.log(np.maximum(tokens, 1e-9))
+        low, high = np.minimum(at - x[0], 0.0), np.maximum(at - x[-1], 0.0)
+        slopes = np.maximum(pchip_interpolate(x, y, x[[0, -1]], der=1), 0.0)  # type: ignore[no-untyped-call]
+        inside = pchip_interpolate(x, y, np.clip(at, x[0], x[-1]))  # type: ignore[no-untyped-call]
+        seconds: FloatArray = np.exp(inside + low * slopes[0] + high * slopes[1])
+        return np.where(tokens > 0, seconds, 0.0)
+
+
+def _no_seconds(tokens: FloatArray) -> FloatArray:
+    return np.zeros_like(tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurves:
+    """The two arms as functions of the number of tokens.
+
+    Args:
+        recompute_s: prefill of n tokens.
+        load_s: load of n tokens with the first-token step, as the load arm measures it.
+        first_token_s: the first-token step after n tokens; nothing when `load_s` does not contain it.
+        measured_range: lengths that the curves were measured at; outside, rows say `extrapolated`.
+    """
+
+    recompute_s: Curve
+    load_s: Curve
+    first_token_s: Curve = _no_seconds
+    measured_range: tuple[int, int] | None = None
+
+
+def finish_seconds(input_tokens: IntArray, hit_tokens: IntArray, curves: CostCurves) -> FloatArray:
+    """Seconds to compute what did not hit, at least one step."""
+    n, h = input_tokens.astype(np.float64), hit_tokens.astype(np.float64)
+    rest = np.maximum(curves.recompute_s(n) - curves.recompute_s(h), curves.first_token_s(n))
+    return np.where(hit_tokens > 0, rest, curves.recompute_s(n))
+
+
+def _require_hits(input_tokens: IntArray, hit_tokens: IntArray) -> None:
+    if input_tokens.shape != hit_tokens.shape:
+        raise ValueError(f"{hit_tokens.shape} hit tokens for {input_tokens.shape} requests")
+    if ((hit_tokens < 0) | (hit_tokens > input_tokens)).any():
+        raise ValueError("hit tokens must lie between 0 and the input tokens of their request")
+
+
+def _outside(curves: CostCurves, input_tokens: IntArray, hit_tokens: IntArray) -> NDArray[np.bool_]:
+    if curves.measured_range is None:
+        return np.zeros(len(input_tokens), dtype=np.bool_)
+    low, high = curves.measured_range
+    hit_outside = (hit_tokens > 0) & ((hit_tokens < low) | (hit_tokens > high))
+    return (input_tokens < low) | (input_tokens > high) | hit_outside
+
+
+def request_costs(
+    input_tokens: IntArray,
+    hit_tokens: IntArray,
+    *,
+    curves: CostCurves,
+    crossover_tokens: float | None = None,
+) -> pd.DataFrame:
+    """Seconds of each request under each strategy; modelled.
+
+    Columns: input_tokens, hit_tokens, loaded (beyond the crossover), extrapolated, finish_s, and
+    `<strategy>_s` for each of STRATEGIES.
+
+    Args:
+        input_tokens: (num_requests,) of each prompt.
+        hit_tokens: (num_requests,) that the cache holds.
+        curves: what recomputing and loading cost.
+        crossover_tokens: prefix length from which on prefixes are loaded; None loads where it is faster.
+    """
+    _require_hits(input_tokens, hit_tokens)
+    h = hit_tokens.astype(np.float64)
+    recompute_s = curves.recompute_s(input_tokens.astype(np.float64))
+    finish_s = finish_seconds(input_tokens, hit_tokens, curves)
+    fetch_s = np.where(h > 0, np.maximum(curves.load_s(h) - curves.first_token_s(h), 0.0), 0.0)
+    always_s = fetch_s + finish_s
+    pays = always_s < recompute_s if crossover_tokens is None else hit_tokens >= crossover_tokens
+    loaded = (hit_tokens > 0) & pays
+    table = pd.DataFrame(
+        {
+            "input_tokens": input_tokens,
+            "hit_tokens": hit_tokens,
+            "loaded": loaded,
+            "extrapolated": _outside(curves, input_tokens, hit_tokens),
+            "finish_s": finish_s,
+            "recompute_s": recompute_s,
+            "free_hit_s": finish_s,
+            "always_load_s": always_s,
+            "beyond_crossover_s": np.where(loaded, always_s, recompute_s),
+        }
+    )
+    table.attrs["origin"] = ORIGIN
+    return table
+
+
+def total_costs(costs: pd.DataFrame, num_gpus: int = 1) -> pd.DataFrame:
+    """One row per strategy: seconds, saved_s, saved_share, gpu_s, gpu_saved_s, extrapolated_share; modelled.
+
+    `gpu_s` counts the seconds in which the GPUs compute, times `num_gpus`; while KV comes in they are free
+    for other requests.
+
+    Args:
+        costs: of `request_costs`.
+        num_gpus: GPUs that run the model together.
+    """
+    base_s = float(costs["recompute_s"].sum())
+    busy_s = {
+        "recompute": base_s,
+        "free_hit": float(costs["finish_s"].sum()),
+        "always_load": float(costs["finish_s"].sum()),
+        "beyond_crossover": float(costs["finish_s"].where(costs["loaded"], costs["recompute_s"]).sum()),
+    }
+    rows = []
+    for strategy in STRATEGIES:
+        seconds = float(costs[f"{strategy}_s"].sum())
+        gpu_s = busy_s[strategy] * num_gpus
+        saved_s = base_s - seconds
+        rows.append((strategy, seconds, saved_s, saved_s / base_s, gpu_s, base_s * num_gpus - gpu_s))
+    columns = ["strategy", "seconds", "saved_s", "saved_share", "gpu_s", "gpu_saved_s"]
+    table = pd.DataFrame(rows, columns=columns)
+    table["extrapolated_share"] = float(costs["extrapolated"].mean())
+    table.attrs["origin"] = ORIGIN
+    return table

@@ -1,0 +1,39 @@
+"""The reuse figure draws every policy, and says that its figures are modelled."""
+
+import pytest
+from matplotlib.figure import Figure
+
+from bench.analyse.reuse.simulate import hit_table
+from bench.analyse.reuse.trace import build_trace
+from bench.show.reuse_figure import draw_reuse
+
+TRACE = build_trace([[0, 1], [2, 3], [0, 1]], [8, 8, 8], block_tokens=4)
+
+
+def test_each_policy_is_a_line_over_capacity_with_the_maximum_on_the_right_scale() -> None:
+    figure = Figure()
+    axes = figure.subplots()
+    draw_reuse(axes, hit_table(TRACE, [16, 8, 0], ["lru", "optimal"], unit="blocks"))
+    assert axes.get_title() == "Prefix reuse, modelled"
+    assert axes.get_xlabel() == "capacity [tokens], counted in blocks"
+    lru, optimal, most = axes.get_lines()
+    assert lru.get_xydata().tolist() == [[8, 0], [16, 8 / 24]]
+    assert optimal.get_xydata().tolist() == [[8, 8 / 24], [16, 8 / 24]]
+    assert list(most.get_ydata()) == [8 / 24, 8 / 24]
+    assert [line.get_label() for line in (lru, optimal)] == ["LRU", "optimal (Belady)"]
+    assert axes.get_xscale() == "log"
+    (share,) = axes.child_axes
+    assert share.get_ylabel() == "share of the maximum"
+    figure.draw_without_rendering()
+    assert share.get_ylim()[1] == pytest.approx(1.08)
+
+
+def test_a_trace_without_reuse_is_drawn_without_a_share() -> None:
+    axes = Figure().subplots()
+    draw_reuse(axes, hit_table(build_trace([[0], [1]], [4, 4], block_tokens=4), [100]))
+    assert axes.child_axes == []
+
+
+def test_an_empty_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to draw"):
+        draw_reuse(Figure().subplots(), hit_table(TRACE, []))
