@@ -42,7 +42,7 @@ check: $(VENV)/.dev ## ruff, mypy --strict and the import arrows
 	$(PY) -m pytest tests/test_arrows.py
 
 test: $(VENV)/.dev ## the test suite: no network, no GPU needed
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n auto --dist worksteal $(ARGS)
 
 bench: $(VENV)/.dev ## pytest-benchmark suite: our reads against fio, the arms against the machine
 	$(PY) -m pytest tests/perf --benchmark-only -o addopts= -p no:cacheprovider $(ARGS)
@@ -58,7 +58,7 @@ doctor: $(VENV)/.runtime ## what this machine can measure, and why not the rest
 
 notebooks: $(VENV)/.dev ## execute the notebooks on RESULTS (or the newest results) into results/scratch
 	@mkdir -p results/scratch
-	KVCROSS_RESULTS='$(RESULTS)' $(PY) -m jupyter nbconvert --to html --execute --output-dir results/scratch notebooks/*.ipynb
+	KVCROSS_RESULTS='$(RESULTS)' $(PY) -m nbconvert --to html --execute --output-dir results/scratch notebooks/*.ipynb
 
 clean: ## remove the environment, caches and scratch files; results stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache results/scratch
