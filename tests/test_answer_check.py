@@ -50,7 +50,7 @@ def test_a_right_load_passes_and_rotated_chunks_fail(name: str) -> None:
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "deepseek_v3", "gemma3", "qwen3_next"])
 def test_half_precision_stays_within_its_tolerance(name: str, dtype: torch.dtype) -> None:
     built = build_small(name, dtype=dtype)
-    for seed in range(3):
+    for seed in range(2):
         check = check_answer(built, layout_of(name, built), 22, store_and_load=MemoryStore(), seed=seed)
         assert check.passed, check
 
