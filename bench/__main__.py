@@ -26,7 +26,6 @@ from bench.analyse.stats import AnalysisError
 from bench.catalog.config import resolve_model
 from bench.catalog.describe import describe_model
 from bench.catalog.fields import CatalogError
-from bench.measure.doctor import examine
 from bench.measure.folder import find_latest
 from bench.measure.limit import LimitRefusedError
 from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec, parse_lengths
@@ -37,6 +36,7 @@ from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.compare import DifferentMachinesError, Result, compare
 from bench.show.facts import main_spot, suspect_codes
 from bench.show.files import write_results
+from bench.show.origin import check_rows
 from bench.show.progress import SweepProgress
 from bench.show.sentence import describe_answer
 from bench.show.table import closing_table, plain_table
@@ -91,6 +91,8 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """What this machine can measure, and why not the rest."""
+    from bench.measure.doctor import examine  # loads torch, which no other command needs in this process
+
     _make_scratch(data_dir)
     findings = examine(data_dir)
     if as_json:
@@ -256,13 +258,17 @@ def _finish(folder: Path) -> None:
         out.print(closing_table(run, analysis))
     else:
         out.print(plain_table(run, analysis), markup=False)
+    for name, said, _ in check_rows(run):
+        out.print(f"{name}: {said}", markup=False)
+    for notice in run.notices:
+        out.print(f"notice: {notice.message}", markup=False)
     out.print(describe_answer(run, samples, analysis), markup=False)
     out.print(str(folder), markup=False)
     raise typer.Exit(_exit_code(run, samples, analysis))
 
 
 def _exit_code(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> int:
-    if run.state in {"interrupted", "failed"} or not samples:
+    if run.state != "complete" or not samples:
         return FAILED
     spot = main_spot(run, analysis)
     if spot is None or suspect_codes(run, samples, analysis, series=spot.series):

@@ -9,6 +9,10 @@ from kvio.evidence import CacheState
 ArmName = Literal["recompute", "load", "hybrid", "gemm"]
 
 
+class CannotHoldError(Exception):
+    """The device has not the memory for a case; shorter ones may still fit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One arm at one length.  `series` names its settings and is a key of `RunRecord.series`.

@@ -3,16 +3,20 @@
 import ctypes
 import ctypes.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 import torch
 from transformers import PretrainedConfig
 
+from bench.arms.case import Arm, CannotHoldError, Case, Outcome
+
 GIB = 2**30
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_TOP_PAD = -1, -4, -2  # malloc.h of glibc
 
 
-class MemoryShortError(Exception):
+class MemoryShortError(CannotHoldError):
     """The device has not the memory that was asked for; says how much of each."""
 
 
@@ -75,3 +79,38 @@ def keep_freed_memory() -> bool:
         return False
     settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 2**31 - 1, M_TOP_PAD: 64 * 2**20}
     return all(libc.mallopt(name, value) == 1 for name, value in settings.items())
+
+
+class MemoryGuard:
+    """An arm whose device running out of memory, in whatever call, is a `MemoryShortError`."""
+
+    def __init__(self, arm: Arm) -> None:
+        self.arm = arm
+
+    def warm_up(self, case: Case) -> None:
+        """Warm up, or say that the case does not fit."""
+        with _translate(case):
+            self.arm.warm_up(case)
+
+    def prepare(self, case: Case) -> None:
+        """Prepare, or say that the case does not fit."""
+        with _translate(case):
+            self.arm.prepare(case)
+
+    def run(self, case: Case) -> Outcome:
+        """Run, or say that the case does not fit."""
+        with _translate(case):
+            return self.arm.run(case)
+
+    def close(self) -> None:
+        """Close the arm."""
+        self.arm.close()
+
+
+@contextmanager
+def _translate(case: Case) -> Iterator[None]:
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise MemoryShortError(f"{case.arm} at {case.prefix_tokens} tokens: {first_line}") from error

@@ -16,6 +16,7 @@ from bench.arms.prefill import draw_tokens, finish
 from bench.measure.clock import Clock
 from bench.measure.exchange import StoreExchange
 from bench.measure.jobs import CaseCost, CheckDone, Message, PreflightJob
+from bench.measure.record import Notice
 from bench.measure.setup import RECOMPUTE, LoadSeries, work_out
 from bench.measure.workbench import DTYPES, Workbench, open_workbench
 from kvio.backends import find_backend
@@ -24,6 +25,7 @@ from kvio.presets import adapt_preset
 from kvio.store import ChunkStore
 
 CHECK_SHARE = 0.03  # of the budget that one check may take; it uses shorter prompts where that is not enough
+SCALING_FORWARDS = 4  # the check of the scaling runs the built layers about so many times
 PROBE_SHAPE = (1024, 1024)  # of the matrix whose product compares the dtypes
 PROBE_TOKENS = 128
 NUM_NULL_SAMPLES = 5
@@ -34,15 +36,15 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
     """Messages of the preflight: rates of the dtypes, costs by rising length, then the checks."""
     setup = work_out(job.plan)
     bench = open_workbench(setup, longest=job.lengths[0], now_s=clock.now_s, seed=job.plan.seed)
-    yield CheckDone("dtype", _compare_dtypes(bench))
+    yield _compare_dtypes(bench)
     walk = _Walk(bench, job)
     yield from walk.messages()
     if job.with_checks and job.scratch_dir is not None:
         tokens = walk.affordable_tokens()
         for load in (load for load in setup.loads if find_backend(load.spec.backend).moves_bytes):
-            yield CheckDone(f"answer:{load.name}", _check_answer(bench, load, tokens, job.scratch_dir))
+            yield _check_answer(bench, load, tokens, job.scratch_dir)
         if len(bench.built.layers) < len(bench.built.model_kinds):
-            yield CheckDone("scaling", _check_scaling(bench, tokens))
+            yield CheckDone("scaling", _check_scaling(bench, max(16, tokens // SCALING_FORWARDS)))
         yield CheckDone("null", _price_harness(bench, job.lengths[0], job.scratch_dir))
 
 
@@ -81,7 +83,7 @@ class _Walk:
         return tokens
 
 
-def _compare_dtypes(bench: Workbench) -> dict[str, Any]:
+def _compare_dtypes(bench: Workbench) -> CheckDone:
     """Rates of one matrix product in the run's dtype and in float32."""
     case = Case("gemm", "gemm", PROBE_TOKENS)
     rates: dict[str, float] = {}
@@ -91,15 +93,18 @@ def _compare_dtypes(bench: Workbench) -> dict[str, Any]:
         rates[name] = statistics.median(arm.run(case).flops_per_s or 0.0 for _ in range(5))
         arm.close()
     ratio = rates[bench.setup.plan.dtype] / rates["float32"]
-    slow = ratio < SLOW_DTYPE_RATIO
+    result = {"flops_per_s": rates, "ratio": ratio}
+    if ratio >= SLOW_DTYPE_RATIO:
+        return CheckDone("dtype", result)
     message = (
         f"{bench.setup.plan.dtype} products run at {ratio:.2f} of the float32 rate on this device, which has no "
         f"hardware for them: recompute is slower than it need be; compare with --dtype float32"
     )
-    return {"flops_per_s": rates, "ratio": ratio, "passed": not slow, "message": message if slow else ""}
+    # true of this machine, though not of a better choice on it: the measurement itself is sound
+    return CheckDone("dtype", result, Notice(code="slow_dtype", message=message, suspect=False))
 
 
-def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> dict[str, Any]:
+def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
     """Logits after a load through this series' layout and backend, against recompute; with a negative control."""
     chunk_tokens = min(load.geometry.chunk_tokens, tokens // 2)
     preset = adapt_preset(load.geometry.preset, chunk_tokens=chunk_tokens)
@@ -114,7 +119,7 @@ def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path
         f"the right-answer check of {load.name} {said}: logits differ by {check.max_difference:.3g} standard deviations "
         f"({check.tolerance:g} allowed), with rotated chunks by {check.control_difference:.3g}"
     )
-    return {
+    result = {
         "passed": check.passed,
         "max_difference": check.max_difference,
         "control_difference": check.control_difference,
@@ -122,8 +127,10 @@ def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path
         "prompt_tokens": chunk_tokens + 1,
         "chunk_tokens": chunk_tokens,
         "layers": len(bench.built.layers),
-        "message": message,
     }
+    code = "blind_answer_check" if check.blind else "wrong_answer"
+    notice = None if check.passed else Notice(code=code, message=message)
+    return CheckDone(f"answer:{load.name}", result, notice)
 
 
 def _check_scaling(bench: Workbench, tokens: int) -> dict[str, Any]:

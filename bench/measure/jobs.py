@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.arms.case import Case
 from bench.measure.plan import Plan
-from bench.measure.record import Sample
+from bench.measure.record import Notice, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,11 @@ class CaseRefused:
 
 @dataclass(frozen=True, slots=True)
 class CheckDone:
-    """A named check with its result, for the header."""
+    """A named check with its result, for the header; a notice when it did not turn out well."""
 
     name: str
     result: dict[str, Any]
+    notice: Notice | None = None
 
 
 @dataclass(frozen=True, slots=True)

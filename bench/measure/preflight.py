@@ -1,15 +1,15 @@
 """Before the rounds: what a case costs here, whether the answer is right, what the harness costs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.arms.case import Case
 from bench.measure.clock import Clock
 from bench.measure.costs import CostBook
 from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, JobFailed, PreflightJob
 from bench.measure.plan import PlanError
 from bench.measure.policy import Observer
+from bench.measure.record import Notice
 from bench.measure.runner import MeasureError
 from bench.measure.source import Source
 
@@ -23,6 +23,7 @@ class Findings:
 
     costs: CostBook
     checks: dict[str, Any] = field(default_factory=dict)
+    notices: list[Notice] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
     walked: list[int] = field(default_factory=list)
     startup_s: float = 0.0
@@ -58,8 +59,9 @@ def run_preflight(
                 findings.walked.append(case.prefix_tokens)
             case CaseRefused(case, reason):
                 findings.refused[case.prefix_tokens] = reason
-            case CheckDone(name, result):
+            case CheckDone(name, result, notice):
                 findings.checks[name] = result
+                findings.notices += [notice] if notice else []
             case JobFailed(reason):
                 raise MeasureError(f"preflight: {reason}")
     _require_walked(findings, job, waited_s=clock.now_s() - began_s)
@@ -104,10 +106,3 @@ def require_budget(budget_s: float, left_s: float, shortest: int, *, cost_s: flo
     """
     if cost_s > left_s:
         raise _too_small(budget_s, shortest, cost_s + budget_s - left_s)
-
-
-def describe_costs(findings: Findings, cases: Iterator[Case]) -> dict[str, float]:
-    """Seconds that each case is expected to take, for the header."""
-    return {
-        f"{case.series}@{case.prefix_tokens}": round(findings.costs.expected_s(case), 6) for case in cases
-    }

@@ -14,6 +14,7 @@ from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_
 from bench.measure.source import Source
 
 ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is asked for
+FEWEST_ROUNDS = 6  # for which the longest length is chosen: fewer give no distribution-free interval
 
 
 class MeasureError(Exception):

@@ -3,16 +3,17 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from bench.arms.case import Arm, Case
+from bench.arms.case import Arm, CannotHoldError, Case
 from bench.measure.clock import Clock
-from bench.measure.jobs import Message, RoundJob, SampleTaken
+from bench.measure.jobs import CaseRefused, Message, RoundJob, SampleTaken
 from bench.measure.record import Sample
 
 
 def measure_passes(job: RoundJob, arms: Mapping[str, Arm], *, clock: Clock) -> Iterator[Message]:
     """One message per timed call, in the order of the job's passes.
 
-    A length that is expected to run over the deadline is not begun; shorter ones after it still are.
+    A length that is expected to run over the deadline is not begun; shorter ones after it still are.  One that
+    the device cannot hold is refused and ends the round: what it left behind would disturb the others.
     """
     warmed: set[Case] = set()
     repetitions: Counter[Case] = Counter()
@@ -23,10 +24,14 @@ def measure_passes(job: RoundJob, arms: Mapping[str, Arm], *, clock: Clock) -> I
                 continue
             for case in group:
                 began_s = clock.now_s()
-                _warm_up(job, arms[case.series], case, warmed=warmed)
-                sample = _take_sample(
-                    job, arms[case.series], case, order=order, repetition=repetitions[case], clock=clock
-                )
+                try:
+                    _warm_up(job, arms[case.series], case, warmed=warmed)
+                    sample = _take_sample(
+                        job, arms[case.series], case, order=order, repetition=repetitions[case], clock=clock
+                    )
+                except CannotHoldError as error:
+                    yield CaseRefused(case, str(error))
+                    return
                 repetitions[case] += 1
                 order += 1
                 yield SampleTaken(sample, wall_s=clock.now_s() - began_s)

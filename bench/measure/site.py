@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.measure.clock import Clock, MonotonicClock, VirtualClock
+from bench.measure.entry import serve
 from bench.measure.limit import ReadLimit
 from bench.measure.setup import Setup
 from bench.measure.source import ProcessSource, SimulatedSource, Source
-from bench.measure.worker import serve
 from kvio.scratch import clean_stale, open_scratch
 
 PRELOAD = ["bench.measure.worker", "transformers.models.auto.modeling_auto"]

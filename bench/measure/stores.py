@@ -65,7 +65,7 @@ def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Pat
     shared = _by_geometry(setup.loads)
     room_bytes = working_set_bytes(setup, scratch) // len(shared)
     for number, (geometry, loads) in enumerate(shared.items()):
-        directory = scratch / f"store-{number}"
+        directory = _directory(scratch, number)
         directory.mkdir(mode=0o700)
         at_once = len(geometry.chunks_between(0, longest + setup.plan.suffix_tokens))
         wanted = at_once * 2 * setup.plan.num_samples  # lengths in powers of two add up to twice the longest
@@ -79,3 +79,17 @@ def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Pat
         )
         found.update({load.name: directory for load in loads})
     return found
+
+
+def store_bytes(setup: Setup, scratch: Path) -> dict[str, int]:
+    """Bytes of chunk files by series; nothing for stores that were never written."""
+    found: dict[str, int] = {}
+    for number, loads in enumerate(_by_geometry(setup.loads).values()):
+        files = _directory(scratch, number).glob("chunk-*")
+        num_bytes = sum(path.stat().st_size for path in files)
+        found.update({load.name: num_bytes for load in loads})
+    return found
+
+
+def _directory(scratch: Path, number: int) -> Path:
+    return scratch / f"store-{number}"

@@ -1,6 +1,7 @@
 """A whole sweep: preflight, files, rounds, header; whatever stops it, the folder stays readable."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,15 +24,16 @@ from bench.measure.preflight import (
     walk_lengths,
 )
 from bench.measure.record import Notice, RunRecord, Sample, SampleWriter, read_run, read_samples, write_run
-from bench.measure.runner import ROUNDS_PLANNED, MeasureError, Rounds, run_rounds
+from bench.measure.runner import FEWEST_ROUNDS, MeasureError, Rounds, run_rounds
 from bench.measure.setup import GEMM, Setup, work_out
 from bench.measure.site import Site, open_site
 from bench.measure.software import describe_software
-from bench.measure.stores import create_stores, most_tokens
+from bench.measure.stores import create_stores, most_tokens, store_bytes
 from kvio.backends.protocol import KVIOError
 from kvio.blockdev import describe_storage
 
-GEMM_TOKENS = 2048  # the matrix rate is taken at the shortest length, at most at this
+GEMM_TOKENS = 2048  # at most, and
+GEMM_S = 1.0  # seconds at most that taking the matrix rate may cost in each round
 SHORTEST_WARMUP_TOKENS = 16
 WARMUP_S = 1.0  # a case that costs more is warmed up at a shorter length
 LEAST_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better
@@ -137,6 +139,9 @@ def _open_record(setup: Setup, root: Path, data_dir: Path) -> tuple[RunRecord, P
         plan=setup.plan,
         model_name=setup.model.name,
         kv_bytes_per_token=setup.layout.bytes_per_token,
+        kv_bytes_at={
+            n: setup.layout.bytes_at(n) for n in walk_lengths(setup.chunk_tokens, setup.most_tokens)
+        },
         chunk_tokens=setup.chunk_tokens,
         series=setup.series,
         machine=machine,
@@ -187,11 +192,30 @@ def _carry_out(
         raise MeasureError(f"{error}; what was measured is in {folder}") from None
     finally:
         writer.close()
-        notices = run.notices + tuple(rounds.notices if rounds else ())
+        notices = (
+            run.notices + tuple(rounds.notices if rounds else ()) + _repeat_notices(setup, site, samples)
+        )
         finished = datetime.now(UTC).isoformat(timespec="seconds")
         write_run(
             folder, run.model_copy(update={"state": state, "finished_utc": finished, "notices": notices})
         )
+
+
+def _repeat_notices(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple[Notice, ...]:
+    """Say so when more was loaded than there are files: some were read again."""
+    if site.scratch is None:
+        return ()
+    found = []
+    for name, held_bytes in store_bytes(setup, site.scratch).items():
+        loaded_bytes = sum(s.outcome.num_bytes or 0 for s in samples if s.case.series == name)
+        if loaded_bytes > held_bytes > 0:
+            message = (
+                f"{name}: {loaded_bytes / 1e9:.2f} GB were loaded from {held_bytes / 1e9:.2f} GB of files; each read is "
+                f"proved to have gone past this system's page cache, but a cache below it may have answered; "
+                f"--working-set makes the files larger"
+            )
+            found.append(Notice(code="bytes_read_again", message=message, suspect=False))
+    return tuple(found)
 
 
 def _look_ahead(setup: Setup, site: Site, *, start_s: float, checked: bool, hands: Hands) -> Findings:
@@ -221,11 +245,7 @@ def _note_findings(run: RunRecord, findings: Findings) -> RunRecord:
         Notice(code="length_refused", message=f"{length} tokens: {reason}")
         for length, reason in findings.refused.items()
     ]
-    notices += [
-        Notice(code=f"{name}_failed", message=str(result.get("message", name)))
-        for name, result in findings.checks.items()
-        if result.get("passed") is False
-    ]
+    notices += findings.notices
     return run.model_copy(
         update={
             "checks": {**run.checks, **findings.checks},
@@ -269,15 +289,23 @@ def _prepare_rounds(
             costs_s,
             left_s=left_s,
             startup_s=findings.startup_s,
-            num_rounds=plan.num_rounds or ROUNDS_PLANNED,
+            num_rounds=plan.num_rounds or FEWEST_ROUNDS,
         )
         rounds.allowed = tuple(range(setup.chunk_tokens, longest + 1, setup.chunk_tokens))
     if site.scratch is not None:
         hands.observer.on_phase("writing KV chunks")
         rounds.store_dirs = create_stores(setup, site.scratch, longest=rounds.allowed[-1])
-        rounds.rate_case = Case("gemm", GEMM, min(grid[0], GEMM_TOKENS))
+        rounds.rate_case = Case("gemm", GEMM, _rate_tokens(setup, findings, most=rounds.allowed[-1]))
         rounds.warmup_tokens = _warmup_tokens(rounds)
     return rounds
+
+
+def _rate_tokens(setup: Setup, findings: Findings, *, most: int) -> int:
+    """Tokens at which the matrix rate is taken: many, for that is where it is highest, but a second at most."""
+    geometry = setup.model.geometry
+    flops_per_s = findings.checks["dtype"]["flops_per_s"][setup.plan.dtype]
+    per_token_s = geometry.prefill_gemm_flops_per_token / len(geometry.layers) / flops_per_s
+    return int(max(setup.chunk_tokens, min(most, GEMM_TOKENS, GEMM_S / per_token_s)))
 
 
 def _warmup_tokens(rounds: Rounds) -> int:

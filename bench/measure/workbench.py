@@ -151,3 +151,8 @@ def make_arms(
             store, load.spec.backend, first_chunk=first_chunk.get(load.name, 0), first_token=step
         )
     return arms
+
+
+def next_chunks(arms: Mapping[str, Arm]) -> dict[str, int]:
+    """By load series, the chunk file with which its walk goes on."""
+    return {name: arm.next_chunk for name, arm in arms.items() if isinstance(arm, LoadArm)}

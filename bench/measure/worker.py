@@ -6,23 +6,22 @@ import signal
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
-from bench.arms.load import LoadArm
-from bench.arms.memory import MemoryShortError
+from bench.arms.memory import MemoryGuard, MemoryShortError
 from bench.arms.model import UnsupportedArchitectureError, WeightsError
 from bench.measure.checks import look_ahead
 from bench.measure.clock import Clock, MonotonicClock
 from bench.measure.jobs import Job, JobDone, JobFailed, Message, PreflightJob, RoundJob
 from bench.measure.sampling import measure_passes
 from bench.measure.setup import work_out
-from bench.measure.workbench import make_arms, open_workbench
+from bench.measure.workbench import make_arms, next_chunks, open_workbench
 from kvio.backends.protocol import KVIOError
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 EXPECTED_ERRORS = (KVIOError, MemoryShortError, UnsupportedArchitectureError, WeightsError)
 
 
-def serve(pipe: Connection) -> None:
-    """Entry point of the process; ends with JobDone or JobFailed, or with a traceback for a bug."""
+def serve_job(pipe: Connection) -> None:
+    """Take one job from the pipe and carry it out; ends with JobDone or JobFailed, or with a traceback for a bug."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
     _die_with_parent()
     try:
@@ -58,8 +57,9 @@ def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:
         bench, capacity_tokens=longest, store_dirs=job.store_dirs, first_chunk=job.first_chunk, seed=seed
     )
     try:
-        yield from measure_passes(job, arms, clock=clock)
-        yield JobDone({name: arm.next_chunk for name, arm in arms.items() if isinstance(arm, LoadArm)})
+        guarded = {name: MemoryGuard(arm) for name, arm in arms.items()}
+        yield from measure_passes(job, guarded, clock=clock)
+        yield JobDone(next_chunks(arms))
     finally:
         for arm in arms.values():
             arm.close()

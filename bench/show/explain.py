@@ -3,7 +3,10 @@
 EXPLANATIONS: dict[str, str] = {
     "attention_eager": "No fast attention kernel ran: recompute is slower than in a serving engine.",
     "moe_random_routing": "Random weights choose experts nearly uniformly; real text is less even.",
-    "dtype_failed": "This device has no hardware for the dtype: recompute is slower than it need be.",
+    "slow_dtype": "This device has no hardware for the dtype: recompute is slower than it need be.",
+    "wrong_answer": "After a load the model does not give the logits of recompute: trust no number.",
+    "blind_answer_check": "Chunks in the wrong places would not have been noticed: the answer is unproven.",
+    "attention_math": "No fused attention kernel takes this model here: recompute is slower than in an engine.",
     "length_refused": "This length does not fit the machine; the measured range ends below it.",
     "lengths_dropped": "Longer prefixes do not fit the machine; the measured range ends below them.",
     "half_line": "The run was killed in mid-write; whole rows were kept.",
@@ -31,12 +34,9 @@ EXPLANATIONS: dict[str, str] = {
     "extrapolated": "A value from the fitted curves beyond what was measured: a hint where to measure next.",
     "no_load_series": "There is nothing to compare with recompute.",
 }
-WRONG_ANSWER = "After a load the model does not give the logits of recompute: trust no number."
 UNKNOWN = "Makes the samples that carry it suspect."
 
 
 def explain(code: str) -> str:
     """What a notice means; a code without an own explanation gets the general one."""
-    if code.startswith("answer:"):
-        return WRONG_ANSWER
     return EXPLANATIONS.get(code, UNKNOWN)

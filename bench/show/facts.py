@@ -12,6 +12,11 @@ CPU_KEYS = ("device_name", "cpu_model")
 GPU_KEYS = ("device_name", "gpus.0.name", "cpu_model")
 STORAGE_KEYS = ("name", "fs_type")
 GUEST_KEYS = ("in_guest",)
+# noise and few rounds widen the interval that is printed; the others concern what was not measured
+SAID_BY_THE_INTERVAL = frozenset(
+    {"few_rounds", "noisy_recompute", "noisy_load", "possible_crossing", "coarse_bracket", "extrapolated"}
+    | {"moe_random_routing", "padded_chunk", "bytes_read_again"}
+)
 LIMIT_KEYS = ("limit_bytes_per_s",)
 COLD = frozenset({"cold", "direct"})
 
@@ -56,7 +61,12 @@ def storage_name(run: RunRecord) -> str:
     found = look_up(run.storage, STORAGE_KEYS)
     name = format_fact(found) if found is not None else "storage without a name"
     limit = look_up(run.storage, LIMIT_KEYS) or run.plan.limit_bytes_per_s
-    return f"{name} limited to {format_rate(limit)}" if isinstance(limit, (int, float)) else name
+    return f"{name} limited to {_say_limit(limit)}" if isinstance(limit, (int, float)) else name
+
+
+def _say_limit(bytes_per_s: float) -> str:
+    """In the unit that whoever set it thinks in."""
+    return format_rate(bytes_per_s) if bytes_per_s >= 1e9 else f"{bytes_per_s / 1e6:g} MB/s"
 
 
 def in_virtual_machine(run: RunRecord) -> bool:
@@ -200,6 +210,11 @@ def suspect_codes(
 
     Notices that the run lists as harmless (`suspect=False`) are left out.
     """
-    harmless = {notice.code for notice in run.notices if not notice.suspect}
+    harmless = harmless_codes(run)
     found = say_notices(run, samples, analysis, series=series)
     return tuple(printable(code) for code in found if code not in harmless)
+
+
+def harmless_codes(run: RunRecord) -> frozenset[str]:
+    """Codes that do not make an answer suspect: listed so by the run, or said by the interval already."""
+    return SAID_BY_THE_INTERVAL | {notice.code for notice in run.notices if not notice.suspect}

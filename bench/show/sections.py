@@ -8,6 +8,7 @@ from bench.measure.record import RunRecord, Sample
 from bench.show.explain import explain
 from bench.show.facts import (
     arm_label,
+    harmless_codes,
     load_series,
     points_of,
     say_notices,
@@ -187,7 +188,7 @@ def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) 
     for series in load_series(run, analysis) or ("",):
         for code, message in say_notices(run, samples, analysis, series=series).items():
             found[code] = found.get(code) or message
-    harmless = {notice.code for notice in run.notices if not notice.suspect}
+    harmless = harmless_codes(run)
     lines = [
         NoticeLine(printable(code), printable(message), explain(code), code not in harmless)
         for code, message in found.items()

@@ -1,0 +1,227 @@
+"""The command line as a user meets it, in processes of its own."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.measure.record import read_run, read_samples
+
+ROOT = Path(__file__).parent.parent
+TINY = {
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 128,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+}
+
+
+def run_bench(*arguments: str | Path, cwd: Path, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY))
+    return path
+
+
+def _sweep_of(tiny: Path, *more: str) -> list[str]:
+    settings = ["--dtype", "float32", "--tokens", "64,128,256", "--samples", "2", "--working-set", "64MiB"]
+    return ["sweep", str(tiny), *settings, *more]
+
+
+def _result(finished: subprocess.CompletedProcess[str], cwd: Path) -> Path:
+    assert finished.returncode in {0, 3}, finished.stderr
+    return cwd / finished.stdout.strip().splitlines()[-1]
+
+
+def _leftovers(cwd: Path) -> list[Path]:
+    return list((cwd / "results" / "scratch").iterdir())
+
+
+def test_a_real_sweep_leaves_an_answer_and_no_kv_files(tiny: Path, tmp_path: Path) -> None:
+    finished = run_bench(*_sweep_of(tiny, "--budget", "25s", "--rounds", "2"), cwd=tmp_path)
+    folder = _result(finished, tmp_path)
+    run, (samples, notices) = read_run(folder), read_samples(folder)
+    assert (run.state, notices, _leftovers(tmp_path)) == ("complete", (), [])
+    assert {sample.round for sample in samples} == {0, 1}
+    loads = [sample.outcome for sample in samples if sample.case.arm == "load"]
+    assert all(outcome.verified for outcome in loads)
+    assert run.checks["answer:posix/best"]["passed"] is True
+    assert run.checks["answer:posix/best"]["control_difference"] > 1
+    assert {path.name for path in folder.iterdir()} == {
+        "run.json",
+        "samples.csv",
+        "summary.csv",
+        "crossover.csv",
+        "crossover.png",
+        "crossover.svg",
+        "report.html",
+    }
+    rows = list(csv.DictReader((folder / "summary.csv").open()))
+    assert [row["prefix_tokens"] for row in rows] == ["64", "128", "256"]
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    again = run_bench("report", folder, cwd=tmp_path)
+    assert again.returncode == finished.returncode
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.fixture
+def running(tiny: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A sweep that has begun its first round."""
+    command = [sys.executable, "-u", "-m", "bench", *_sweep_of(tiny, "--budget", "60s")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "round 2" in line:
+                break
+        yield process
+        if process.poll() is None:
+            process.kill()
+
+
+def _only_result(cwd: Path) -> Path:
+    (path,) = (cwd / "results").glob("*/*/*/run.json")
+    return path.parent
+
+
+def test_an_interrupt_keeps_what_was_measured_and_removes_the_files(
+    running: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    running.send_signal(signal.SIGINT)
+    output, _ = running.communicate(timeout=60)
+    folder = _only_result(tmp_path)
+    assert running.returncode == 1
+    assert output.strip().splitlines()[-1] == str(folder.relative_to(tmp_path))
+    assert read_run(folder).state == "interrupted"
+    assert read_samples(folder)[0]
+    assert _leftovers(tmp_path) == []
+
+
+def test_a_killed_sweep_is_readable_and_resumed_and_the_next_run_cleans_up(
+    running: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    running.kill()
+    running.communicate(timeout=60)
+    folder = _only_result(tmp_path)
+    before, _ = read_samples(folder)
+    assert before
+    assert _leftovers(tmp_path) != []
+    assert run_bench("report", folder, cwd=tmp_path).returncode == 1  # it never came to its end
+    resumed = run_bench("sweep", "--resume", folder, cwd=tmp_path)
+    assert _result(resumed, tmp_path) == folder
+    after, _ = read_samples(folder)
+    assert after[: len(before)] == before
+    assert len(after) > len(before)
+    assert read_run(folder).state == "complete"
+    assert _leftovers(tmp_path) == []
+    refused = run_bench("sweep", "--resume", folder, cwd=tmp_path)
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert "complete" in refused.stderr
+
+
+def test_a_simulated_sweep_finds_its_known_crossover(tmp_path: Path) -> None:
+    finished = run_bench("sweep", "qwen3-8b", "--backend", "simulated", cwd=tmp_path)
+    folder = _result(finished, tmp_path)
+    (row,) = (
+        row
+        for row in csv.DictReader((folder / "crossover.csv").open())
+        if (row["kind"], row["statistic"]) == ("whole", "p50")
+    )
+    assert row["verdict"] == "crossover"
+    assert 1500 < float(row["crossover_tokens"]) < 2100  # 1760 without noise
+    assert "simulated" in finished.stdout
+
+
+BAD = {
+    "unknown model": (["sweep", "qwen3-9b"], "qwen3-8b"),
+    "no model": (["sweep"], "no model is named"),
+    "unsorted tokens": (["sweep", "qwen3-8b", "--tokens", "512,256"], "256 follows 512"),
+    "negative tokens": (["sweep", "qwen3-8b", "--tokens=-64"], "-64 is not positive"),
+    "tokens beyond the maximum": (["sweep", "qwen3-8b", "--tokens", "64,50000"], "40960"),
+    "tokens that are no numbers": (["sweep", "qwen3-8b", "--tokens", "many"], "not whole numbers"),
+    "chunk larger than the prefix": (
+        ["sweep", "qwen3-8b", "--tokens", "64,128", "--chunk-tokens", "256"],
+        "chunk of 256 tokens is larger than the prefix of 64",
+    ),
+    "missing directory": (["sweep", "qwen3-8b", "--data-dir", "/nowhere/at/all"], "/nowhere/at/all"),
+    "a file as directory": (["sweep", "qwen3-8b", "--data-dir", "/etc/hostname"], "/etc/hostname"),
+    "unknown backend": (["sweep", "qwen3-8b", "--backend", "tape"], "posix"),
+    "unknown layout": (["sweep", "qwen3-8b", "--layout", "mine"], "lmcache"),
+    "unknown dtype": (["sweep", "qwen3-8b", "--dtype", "int3"], "dtype"),
+    "budget that is no time": (["sweep", "qwen3-8b", "--budget", "soon"], "soon"),
+    "limit that is no rate": (["sweep", "qwen3-8b", "--limit", "100"], "100"),
+    "report of nothing": (["report", "/nowhere"], "/nowhere"),
+    "compare of nothing": (["compare", "/nowhere"], "/nowhere"),
+    "resume of nothing": (["sweep", "--resume", "/nowhere"], "/nowhere"),
+    "unknown model's geometry": (["model", "nothing"], "nothing"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_gets_one_clear_line_and_exit_code_2(name: str, tmp_path: Path) -> None:
+    arguments, says = BAD[name]
+    finished = run_bench(*arguments, cwd=tmp_path)
+    assert finished.returncode == 2, finished.stdout + finished.stderr
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("kvcross: ")
+    assert says in line
+    assert not list(tmp_path.glob("results/*/*/*"))
+
+
+def test_a_config_of_an_unknown_architecture_is_refused_by_its_field(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**TINY, "model_type": "abacus"}))
+    finished = run_bench("model", path, cwd=tmp_path)
+    assert finished.returncode == 2
+    assert "model_type" in finished.stderr
+    assert "abacus" in finished.stderr
+
+
+def test_a_budget_too_small_to_measure_anything_says_what_it_takes(tiny: Path, tmp_path: Path) -> None:
+    finished = run_bench(*_sweep_of(tiny, "--budget", "0.2s"), cwd=tmp_path)
+    assert finished.returncode == 2
+    assert "budget" in finished.stderr.splitlines()[-1]
+    assert not list(tmp_path.glob("results/*/*/*/run.json"))
+    assert _leftovers(tmp_path) == []
+
+
+def test_the_geometry_of_a_model_is_printed_as_json(tmp_path: Path) -> None:
+    finished = run_bench("model", "llama-3.3-70b", "--json", cwd=tmp_path)
+    described = json.loads(finished.stdout)
+    assert described["kv_bytes_per_token"] == 327_680
+    assert described["kv_bytes_at"]["8192"] == 327_680 * 8192
+
+
+def test_the_doctor_says_what_can_be_measured(tmp_path: Path) -> None:
+    finished = run_bench("doctor", "--json", cwd=tmp_path)
+    assert finished.returncode == 0
+    found = {finding["topic"]: finding for finding in json.loads(finished.stdout)}
+    assert all(f["status"] in {"ok", "skipped", "warning", "missing"} for f in found.values())
+    assert all(f["remedy"] for f in found.values() if f["status"] == "skipped")
