@@ -16,7 +16,7 @@ from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.setting import SimulatedDevice
 from kvio.blocks import POISON, KVBlocks
 from kvio.chunks import ChunkGeometry
-from kvio.evidence import CacheState, ReadCounters
+from kvio.evidence import CacheState, EvidenceError, ReadCounters, require_plausible, require_written
 from kvio.layout import KVLayout, uniform_layout
 from kvio.presets import adapt_preset, find_preset
 from kvio.store import ChunkStore, VerificationError
@@ -31,6 +31,7 @@ class FakeEvidence:
     """Keeps what it is asked, and answers as a machine with a cold page cache would."""
 
     resident: int | None = 0
+    link_bytes_per_s: float | None = None
     evicted: list[str] = field(default_factory=list)
     warmed: list[str] = field(default_factory=list)
     asked: list[tuple[bool, int, int | None]] = field(default_factory=list)
@@ -44,6 +45,12 @@ class FakeEvidence:
 
     def resident_bytes(self, path: Path) -> int | None:
         return self.resident
+
+    def require_written(self, path: Path) -> None:
+        require_written(path)
+
+    def require_plausible(self, num_bytes: int, seconds: float) -> None:
+        require_plausible(num_bytes, seconds, self.link_bytes_per_s)
 
     def read_counters(self) -> ReadCounters:
         self.reads += 1
@@ -330,3 +337,22 @@ def test_a_walk_knows_what_it_gave() -> None:
     assert walk.take(1) == ((4,), True)
     assert walk.take(0) == ((), False)
     assert FreshWalk(0).take(0) == ((), False)
+
+
+def test_a_file_that_became_sparse_is_never_timed(make_arm: ArmMaker, tmp_path: Path) -> None:
+    arm = make_arm()
+    path = tmp_path / "chunk-000000.kv"
+    size = path.stat().st_size
+    path.unlink()
+    with path.open("wb") as stream:
+        stream.truncate(size)
+    with pytest.raises(EvidenceError, match="sparse"):
+        arm.prepare(Case("load", "s", 4))
+
+
+def test_a_rate_beyond_the_link_is_refused(make_arm: ArmMaker) -> None:
+    arm = make_arm(FakeEvidence(link_bytes_per_s=1.0))
+    case = Case("load", "s", 4)
+    arm.prepare(case)
+    with pytest.raises(EvidenceError, match="over a link of"):
+        arm.run(case)

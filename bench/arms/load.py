@@ -157,6 +157,7 @@ class LoadArm:
         if not self._kind.from_storage:
             return None
         for path in paths:
+            self._evidence.require_written(path)
             if self._settings.cold:
                 self._evidence.evict(path)
             else:
@@ -182,6 +183,8 @@ class LoadArm:
         split = self._loader.load(blocks, ready.jobs)
         self._synchronize()
         load_s = self._now_s() - start_s
+        if before is not None and ready.jobs:
+            self._evidence.require_plausible(split.num_bytes, load_s)
         proof = self._prove(ready, split, before)
         state = blocks.state.clone()  # the step may change the states where they are
         first_token_s = None

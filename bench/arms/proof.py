@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kvio.backends.protocol import Read
-from kvio.blockdev import BlockDevice
+from kvio.blockdev import Storage
 from kvio.evidence import (
     CacheState,
     ReadCounters,
@@ -13,6 +13,8 @@ from kvio.evidence import (
     prove_cache_state,
     prove_data_path,
     read_counters,
+    require_plausible,
+    require_written,
 )
 from kvio.pagecache import evict, resident_bytes, warm
 
@@ -29,6 +31,12 @@ class Evidence(Protocol):
     def resident_bytes(self, path: Path) -> int | None:
         """Bytes of the file in the page cache; None where it cannot be known."""
 
+    def require_written(self, path: Path) -> None:
+        """Stop on a file that is sparse or was never written; EvidenceError."""
+
+    def require_plausible(self, num_bytes: int, seconds: float) -> None:
+        """Stop on a rate that the link to the drive cannot carry; EvidenceError."""
+
     def read_counters(self) -> ReadCounters:
         """The counters now."""
 
@@ -42,10 +50,10 @@ class Evidence(Protocol):
 
 
 class KernelEvidence:
-    """What this machine's kernel says of files on `device` (None: no block device is known under them)."""
+    """What this machine's kernel says of files on `storage`."""
 
-    def __init__(self, device: BlockDevice | None) -> None:
-        self._device = device
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
 
     def evict(self, path: Path) -> None:
         """Write the file back and drop its pages."""
@@ -59,9 +67,17 @@ class KernelEvidence:
         """Bytes of the file in the page cache."""
         return resident_bytes(path)
 
+    def require_written(self, path: Path) -> None:
+        """Stop on a file that is sparse or was never written."""
+        require_written(path)
+
+    def require_plausible(self, num_bytes: int, seconds: float) -> None:
+        """Stop on a rate that the link to the drive cannot carry."""
+        require_plausible(num_bytes, seconds, self._storage.link_bytes_per_s)
+
     def read_counters(self) -> ReadCounters:
         """The counters now."""
-        return read_counters(self._device)
+        return read_counters(self._storage.device)
 
     def prove_cache_state(
         self, *, asked_direct: bool, reads: Sequence[Read], resident_before: int | None, moved: ReadCounters

@@ -18,7 +18,7 @@ from bench.arms.prefill import Prefill, prefill_over
 from bench.arms.proof import KernelEvidence
 from bench.arms.recompute import RecomputeArm
 from bench.measure.setup import GEMM, RECOMPUTE, Setup
-from kvio.blockdev import find_block_device
+from kvio.blockdev import describe_storage
 from kvio.blocks import KVBlocks
 from kvio.layout import KVLayout
 from kvio.store import ChunkStore
@@ -91,7 +91,7 @@ class Workbench:
             make_blocks=lambda tokens: KVBlocks(self.setup.layout, tokens, self.device),
             device=self.device,
             now_s=self.now_s,
-            evidence=KernelEvidence(find_block_device(store.directory)),
+            evidence=KernelEvidence(describe_storage(store.directory)),
             first_token=None if first_token is None else lambda _, tokens: first_token.time(tokens),
         )
 
