@@ -83,8 +83,8 @@ class _Walk:
         return tokens
 
 
-def _compare_dtypes(bench: Workbench) -> CheckDone:
-    """Rates of one matrix product in the run's dtype and in float32."""
+def compare_rates(bench: Workbench) -> dict[str, float]:
+    """FLOP/s of one matrix product in the run's dtype and in float32, by dtype."""
     case = Case("gemm", "gemm", PROBE_TOKENS)
     rates: dict[str, float] = {}
     for name in sorted({bench.setup.plan.dtype, "float32"}):
@@ -92,6 +92,12 @@ def _compare_dtypes(bench: Workbench) -> CheckDone:
         arm.warm_up(case)
         rates[name] = statistics.median(arm.run(case).flops_per_s or 0.0 for _ in range(5))
         arm.close()
+    return rates
+
+
+def _compare_dtypes(bench: Workbench) -> CheckDone:
+    """Whether this device has hardware for the run's dtype."""
+    rates = compare_rates(bench)
     ratio = rates[bench.setup.plan.dtype] / rates["float32"]
     result = {"flops_per_s": rates, "ratio": ratio}
     if ratio >= SLOW_DTYPE_RATIO:
