@@ -8,14 +8,15 @@ from random import Random
 from typing import Any
 
 from bench.arms.answer import check_answer
-from bench.arms.case import Case
+from bench.arms.case import CannotHoldError, Case
 from bench.arms.depth import check_scaling
 from bench.arms.gemm import GemmArm
 from bench.arms.load import LoadArm
+from bench.arms.memory import MemoryGuard
 from bench.arms.prefill import draw_tokens, finish
 from bench.measure.clock import Clock
 from bench.measure.exchange import StoreExchange
-from bench.measure.jobs import CaseCost, CheckDone, Message, PreflightJob
+from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, Message, PreflightJob
 from bench.measure.record import Notice
 from bench.measure.setup import RECOMPUTE, LoadSeries, work_out
 from bench.measure.workbench import DTYPES, Workbench, open_workbench
@@ -26,6 +27,7 @@ from kvio.store import ChunkStore
 
 CHECK_SHARE = 0.03  # of the budget that one check may take; it uses shorter prompts where that is not enough
 SCALING_FORWARDS = 4  # the check of the scaling runs the built layers about so many times
+WARMUP_TOKENS = 16  # the walk begins with a forward as short as this
 PROBE_SHAPE = (1024, 1024)  # of the matrix whose product compares the dtypes
 PROBE_TOKENS = 128
 NUM_NULL_SAMPLES = 5
@@ -56,23 +58,32 @@ class _Walk:
         self._job = job
         self._per_token_s = 0.0
 
-    def messages(self) -> Iterator[CaseCost]:
-        now_s = self._bench.now_s
+    def messages(self) -> Iterator[Message]:
+        """The cost of each length; a refusal where the device cannot hold one."""
         suffix = self._job.plan.suffix_tokens
         for number, length in enumerate(self._job.lengths):
-            began_s = now_s()
-            arm = self._bench.recompute_arm(self._bench.prefill(length + suffix), seed=0)
             case = Case("recompute", RECOMPUTE, length, suffix)
-            if number == 0:
-                arm.warm_up(Case("recompute", RECOMPUTE, min(length, 16), min(suffix, 16)))
-                began_s = now_s()
-            arm.prepare(case)
-            seconds = arm.run(case).seconds
-            wall_s = now_s() - began_s
-            self._per_token_s = self._per_token_s or wall_s / (suffix or length)
-            yield CaseCost(case, wall_s=wall_s, seconds=seconds)
-            if wall_s > self._job.case_limit_s:
+            try:
+                cost = self._time(case, warm_up=number == 0)
+            except CannotHoldError as error:
+                yield CaseRefused(case, str(error))
                 return
+            self._per_token_s = self._per_token_s or cost.wall_s / (suffix or length)
+            yield cost
+            if cost.wall_s > self._job.case_limit_s:
+                return
+
+    def _time(self, case: Case, *, warm_up: bool) -> CaseCost:
+        now_s = self._bench.now_s
+        blocks_tokens = case.prefix_tokens + case.suffix_tokens
+        arm = MemoryGuard(self._bench.recompute_arm(self._bench.prefill(blocks_tokens), seed=0))
+        if warm_up:
+            short = (min(case.prefix_tokens, WARMUP_TOKENS), min(case.suffix_tokens, WARMUP_TOKENS))
+            arm.warm_up(Case(case.arm, case.series, *short))
+        began_s = now_s()
+        arm.prepare(case)
+        seconds = arm.run(case).seconds
+        return CaseCost(case, wall_s=now_s() - began_s, seconds=seconds)
 
     def affordable_tokens(self) -> int:
         """Tokens whose prefill takes about a check's share of the budget: a power of two from 32 to 1024."""

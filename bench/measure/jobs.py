@@ -94,9 +94,10 @@ class CheckDone:
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """The job cannot go on; one line that says why."""
+    """The job cannot go on; one line that says why.  `refused`: what was asked cannot be done on this machine."""
 
     reason: str
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

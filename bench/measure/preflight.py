@@ -44,7 +44,7 @@ def run_preflight(
 
     Raises:
         MeasureError: the measuring process failed.
-        PlanError: not even the shortest length came to an end before the deadline.
+        PlanError: this machine cannot do what was asked, or not even the shortest length before the deadline.
     """
     observer.on_phase("preflight: what a case costs, and whether the answer is right")
     findings = Findings(costs)
@@ -62,8 +62,8 @@ def run_preflight(
             case CheckDone(name, result, notice):
                 findings.checks[name] = result
                 findings.notices += [notice] if notice else []
-            case JobFailed(reason):
-                raise MeasureError(f"preflight: {reason}")
+            case JobFailed(reason, refused):
+                raise PlanError(reason) if refused else MeasureError(f"preflight: {reason}")
     _require_walked(findings, job, waited_s=clock.now_s() - began_s)
     return findings
 

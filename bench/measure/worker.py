@@ -6,8 +6,10 @@ import signal
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
+from bench.arms.cache import CacheMismatchError
 from bench.arms.memory import MemoryGuard, MemoryShortError
 from bench.arms.model import UnsupportedArchitectureError, WeightsError
+from bench.arms.prefill import PrefixTooLongError
 from bench.measure.checks import look_ahead
 from bench.measure.clock import Clock, MonotonicClock
 from bench.measure.jobs import Job, JobDone, JobFailed, Message, PreflightJob, RoundJob
@@ -17,7 +19,13 @@ from bench.measure.workbench import make_arms, next_chunks, open_workbench
 from kvio.backends.protocol import KVIOError
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
-EXPECTED_ERRORS = (KVIOError, MemoryShortError, UnsupportedArchitectureError, WeightsError)
+REFUSALS = (
+    CacheMismatchError,
+    MemoryShortError,
+    PrefixTooLongError,
+    UnsupportedArchitectureError,
+    WeightsError,
+)
 
 
 def serve_job(pipe: Connection) -> None:
@@ -28,7 +36,9 @@ def serve_job(pipe: Connection) -> None:
         job: Job = pipe.recv()
         for message in _carry_out(job, MonotonicClock()):
             pipe.send(message)
-    except EXPECTED_ERRORS as error:
+    except REFUSALS as error:
+        pipe.send(JobFailed(str(error), refused=True))
+    except KVIOError as error:
         pipe.send(JobFailed(str(error)))
     except (BrokenPipeError, EOFError, ConnectionResetError):
         os._exit(1)  # the runner is gone; nobody is left to tell

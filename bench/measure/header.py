@@ -1,0 +1,117 @@
+"""The header of a sweep: what was asked, where it ran, and what was noticed on the way."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.measure.folder import create_folder
+from bench.measure.machine import MachineFacts, describe_machine, machine_slug
+from bench.measure.plan import PlanError
+from bench.measure.preflight import Findings, walk_lengths
+from bench.measure.record import Notice, RunRecord, Sample, write_run
+from bench.measure.setup import Setup
+from bench.measure.site import Site
+from bench.measure.software import describe_software
+from bench.measure.stores import store_bytes
+from kvio.blockdev import describe_storage
+
+
+def describe_storage_of(setup: Setup, data_dir: Path) -> dict[str, Any]:
+    """Facts of the drive under `data_dir`, and the limit that is set on it."""
+    plan = setup.plan
+    if plan.simulation is not None:
+        return {"name": "a simulated drive"}
+    limit = {} if plan.limit_bytes_per_s is None else {"limit_bytes_per_s": plan.limit_bytes_per_s}
+    return {**describe_storage(data_dir).facts(), **limit}
+
+
+def describe_machine_of(setup: Setup) -> tuple[str, dict[str, Any]]:
+    """Name for the folder, and facts; a simulated sweep says nothing of the machine it happens to run on."""
+    plan = setup.plan
+    if plan.simulation is not None:
+        return "simulated", {"device_name": "a simulated device"}
+    facts = describe_machine()
+    if plan.device == "cpu":
+        facts = facts.model_copy(update={"gpus": ()})
+    return machine_slug(facts), {"device_name": _device_name(facts), **facts.model_dump(mode="json")}
+
+
+def _device_name(facts: MachineFacts) -> str:
+    return facts.gpus[0].name if facts.gpus else f"{facts.cpu_model} ({facts.usable_cores:g} cores)"
+
+
+def open_record(setup: Setup, root: Path, data_dir: Path) -> tuple[RunRecord, Path]:
+    """A fresh result folder with its header.
+
+    Raises:
+        PlanError: `root` is not writable.
+    """
+    started = datetime.now(UTC)
+    machine_name, machine = describe_machine_of(setup)
+    try:
+        run_id, folder = create_folder(
+            root, model_name=setup.model.key, machine=machine_name, started=started
+        )
+    except OSError as error:
+        raise PlanError(f"{root}: cannot write results here: {error.strerror}") from None
+    run = RunRecord(
+        run_id=run_id,
+        started_utc=started.isoformat(timespec="seconds"),
+        plan=setup.plan,
+        model_name=setup.model.name,
+        kv_bytes_per_token=setup.layout.bytes_per_token,
+        kv_bytes_at={
+            n: setup.layout.bytes_at(n) for n in walk_lengths(setup.chunk_tokens, setup.most_tokens)
+        },
+        chunk_tokens=setup.chunk_tokens,
+        series=setup.series,
+        machine=machine,
+        software=describe_software().model_dump(mode="json"),
+        storage=describe_storage_of(setup, data_dir),
+        notices=_first_notices(setup),
+    )
+    write_run(folder, run)
+    return run, folder
+
+
+def _first_notices(setup: Setup) -> tuple[Notice, ...]:
+    return tuple(
+        Notice(code=code, message=f"{load.name}: {message}")
+        for load in setup.loads
+        for code, message in load.geometry.notices.items()
+    )
+
+
+def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
+    """The header with what the preflight found; each notice once, however often a sweep is resumed."""
+    harness = {"startup_s": findings.startup_s, **run.harness}
+    notices = [
+        Notice(code="length_refused", message=f"{length} tokens: {reason}")
+        for length, reason in findings.refused.items()
+    ]
+    notices += findings.notices
+    return run.model_copy(
+        update={
+            "checks": {**run.checks, **findings.checks},
+            "harness": harness,
+            "notices": tuple(dict.fromkeys((*run.notices, *notices))),
+        }
+    )
+
+
+def notice_repeats(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple[Notice, ...]:
+    """Say so when more was loaded than there are files: some were read again."""
+    if site.scratch is None:
+        return ()
+    found = []
+    for name, held_bytes in store_bytes(setup, site.scratch).items():
+        loaded_bytes = sum(s.outcome.num_bytes or 0 for s in samples if s.case.series == name)
+        if loaded_bytes > held_bytes > 0:
+            message = (
+                f"{name}: {loaded_bytes / 1e9:.2f} GB were loaded from {held_bytes / 1e9:.2f} GB of files; each read is "
+                f"proved to have gone past this system's page cache, but a cache below it may have answered; "
+                f"--working-set makes the files larger"
+            )
+            found.append(Notice(code="bytes_read_again", message=message, suspect=False))
+    return tuple(found)

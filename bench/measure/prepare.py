@@ -1,0 +1,117 @@
+"""From a setup to the state in which rounds can begin: what cases cost, which lengths, which files."""
+
+from bench.arms.case import Case
+from bench.measure.costs import CostBook
+from bench.measure.jobs import PreflightJob
+from bench.measure.policy import Observer
+from bench.measure.preflight import (
+    PREFLIGHT_SHARE,
+    WALK_SHARE,
+    Findings,
+    longest_within,
+    require_budget,
+    run_preflight,
+    walk_lengths,
+)
+from bench.measure.record import RunRecord, Sample
+from bench.measure.runner import FEWEST_ROUNDS, Rounds
+from bench.measure.setup import GEMM, Setup
+from bench.measure.site import Site
+from bench.measure.stores import create_stores, most_tokens
+
+GEMM_TOKENS = 2048  # at most, and
+GEMM_S = 1.0  # seconds at most that taking the matrix rate may cost in each round
+SHORTEST_WARMUP_TOKENS = 16
+WARMUP_S = 1.0  # a case that costs more is warmed up at a shorter length
+LEAST_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better
+
+
+def look_ahead(setup: Setup, site: Site, *, start_s: float, checked: bool, observer: Observer) -> Findings:
+    """Carry the preflight out; with `checked`, the answer was checked when the sweep began."""
+    plan = setup.plan
+    shortest = setup.chunk_tokens
+    lengths = setup.lengths or walk_lengths(shortest, most_tokens(setup, site.scratch))
+    job = PreflightJob(
+        plan=plan,
+        lengths=lengths,
+        case_limit_s=WALK_SHARE * plan.budget_s,
+        deadline_s=start_s + PREFLIGHT_SHARE * plan.budget_s,
+        scratch_dir=site.scratch,
+        with_checks=not checked,
+    )
+
+    def prior_s(case: Case) -> float:
+        rate = plan.limit_bytes_per_s or LEAST_BYTES_PER_S
+        return setup.layout.bytes_at(case.prefix_tokens) / rate
+
+    costs = CostBook(prior_s)
+    return run_preflight(job, source=site.source, costs=costs, clock=site.clock, observer=observer)
+
+
+def prepare_rounds(
+    setup: Setup,
+    site: Site,
+    run: RunRecord,
+    *,
+    findings: Findings,
+    start_s: float,
+    samples: list[Sample],
+    observer: Observer,
+) -> Rounds:
+    """Choose the lengths that the budget allows and write the files.
+
+    Raises:
+        PlanError: not even the shortest length fits into what is left of the budget.
+        StoreError: the files cannot be written.
+    """
+    plan = setup.plan
+    rounds = Rounds(
+        run=run,
+        series=tuple((info.arm, name) for name, info in run.series.items() if info.arm != "gemm"),
+        allowed=(),
+        start_s=start_s,
+        deadline_s=start_s + plan.budget_s,
+        costs=findings.costs,
+        samples=samples,
+        next_round=1 + max((sample.round for sample in samples), default=-1),
+    )
+    left_s = rounds.deadline_s - site.clock.now_s()
+    grid = setup.lengths or walk_lengths(setup.chunk_tokens, most_tokens(setup, site.scratch))
+    grid = tuple(length for length in grid if length < min(findings.refused, default=length + 1))
+    costs_s = {length: rounds.cost_s(length) for length in grid}
+    require_budget(plan.budget_s, left_s, grid[0], cost_s=costs_s[grid[0]] + findings.startup_s)
+    if setup.lengths is not None:
+        rounds.allowed = grid
+    else:
+        longest = longest_within(
+            grid,
+            costs_s,
+            left_s=left_s,
+            startup_s=findings.startup_s,
+            num_rounds=plan.num_rounds or FEWEST_ROUNDS,
+        )
+        rounds.allowed = tuple(range(setup.chunk_tokens, longest + 1, setup.chunk_tokens))
+    if site.scratch is not None:
+        observer.on_phase("writing KV chunks")
+        rounds.store_dirs = create_stores(setup, site.scratch, longest=rounds.allowed[-1])
+        rounds.rate_case = Case("gemm", GEMM, _rate_tokens(setup, findings, most=rounds.allowed[-1]))
+        rounds.warmup_tokens = _warmup_tokens(rounds)
+    return rounds
+
+
+def _rate_tokens(setup: Setup, findings: Findings, *, most: int) -> int:
+    """Tokens at which the matrix rate is taken: many, for that is where it is highest, but a second at most."""
+    geometry = setup.model.geometry
+    flops_per_s = findings.checks["dtype"]["flops_per_s"][setup.plan.dtype]
+    per_token_s = geometry.prefill_gemm_flops_per_token / len(geometry.layers) / flops_per_s
+    return int(max(setup.chunk_tokens, min(most, GEMM_TOKENS, GEMM_S / per_token_s)))
+
+
+def _warmup_tokens(rounds: Rounds) -> int:
+    """The longest power of two up to which a case is warmed up at its own length."""
+    tokens = SHORTEST_WARMUP_TOKENS
+    while rounds.cost_s(tokens * 2) <= WARMUP_S:
+        tokens *= 2
+        if tokens > rounds.allowed[-1]:
+            break
+    return tokens
