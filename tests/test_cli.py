@@ -29,7 +29,7 @@ TINY = {
 }
 
 
-def run_bench(*arguments: str | Path, cwd: Path, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+def run_bench(*arguments: str | Path, cwd: Path, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "bench", *map(str, arguments)],
         cwd=cwd,
@@ -63,7 +63,7 @@ def _leftovers(cwd: Path) -> list[Path]:
 
 
 def test_a_real_sweep_leaves_an_answer_and_no_kv_files(tiny: Path, tmp_path: Path) -> None:
-    finished = run_bench(*_sweep_of(tiny, "--budget", "25s", "--rounds", "2"), cwd=tmp_path)
+    finished = run_bench(*_sweep_of(tiny, "--budget", "300s", "--rounds", "2"), cwd=tmp_path)
     folder = _result(finished, tmp_path)
     run, (samples, notices) = read_run(folder), read_samples(folder)
     assert (run.state, notices, _leftovers(tmp_path)) == ("complete", (), [])
@@ -92,7 +92,7 @@ def test_a_real_sweep_leaves_an_answer_and_no_kv_files(tiny: Path, tmp_path: Pat
 @pytest.fixture
 def running(tiny: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A sweep that has begun its first round."""
-    command = [sys.executable, "-u", "-m", "bench", *_sweep_of(tiny, "--budget", "60s")]
+    command = [sys.executable, "-u", "-m", "bench", *_sweep_of(tiny, "--budget", "300s", "--rounds", "4")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
