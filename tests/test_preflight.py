@@ -1,0 +1,104 @@
+"""What the preflight finds out, and how the budget is shared out by it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench.arms.case import Case
+from bench.measure.clock import VirtualClock
+from bench.measure.costs import CostBook
+from bench.measure.jobs import (
+    CaseCost,
+    CaseRefused,
+    CheckDone,
+    Job,
+    JobDone,
+    JobFailed,
+    Message,
+    PreflightJob,
+)
+from bench.measure.plan import Plan, PlanError
+from bench.measure.preflight import Findings, longest_within, require_budget, run_preflight, walk_lengths
+from bench.measure.record import Notice, Sample
+from bench.measure.runner import MeasureError
+
+CASE = Case("recompute", "recompute", 64)
+
+
+class Silent:
+    def on_phase(self, text: str) -> None: ...
+
+    def on_round(self, number: int, lengths: tuple[int, ...]) -> None: ...
+
+    def on_sample(self, sample: Sample) -> None: ...
+
+
+class Scripted:
+    """A source that takes three seconds and says what it is told to."""
+
+    def __init__(self, clock: VirtualClock, *messages: Message) -> None:
+        self._clock = clock
+        self._messages = messages
+
+    def run(self, job: Job) -> Iterator[Message]:
+        self._clock.advance(3.0)
+        yield from self._messages
+
+    def close(self) -> None: ...
+
+
+def _run(*messages: Message) -> Findings:
+    clock = VirtualClock()
+    job = PreflightJob(Plan(model="m", budget_s=10), (64, 128), 1.0, 6.0, None)
+    costs = CostBook(lambda case: 99.0)
+    return run_preflight(job, source=Scripted(clock, *messages), costs=costs, clock=clock, observer=Silent())
+
+
+def test_costs_checks_and_notices_are_collected() -> None:
+    notice = Notice(code="slow_dtype", message="slow")
+    check = CheckDone("dtype", {"ratio": 0.1}, notice)
+    findings = _run(check, CaseCost(CASE, wall_s=1.0, seconds=0.5), JobDone())
+    assert findings.costs.expected_s(CASE) == 1.0
+    assert (findings.checks, findings.notices) == ({"dtype": {"ratio": 0.1}}, [notice])
+    assert findings.startup_s == 2.0
+
+
+def test_a_process_that_measured_nothing_in_time_had_too_small_a_budget() -> None:
+    with pytest.raises(PlanError, match="budget of 10 s is too small to measure anything: 64 tokens"):
+        _run(JobDone())
+
+
+def test_a_length_that_does_not_fit_is_remembered_with_its_reason() -> None:
+    refused = CaseRefused(Case("recompute", "recompute", 128), "no memory")
+    findings = _run(CaseCost(CASE, wall_s=1.0, seconds=1.0), refused, JobDone())
+    assert findings.refused == {128: "no memory"}
+
+
+def test_a_machine_that_can_hold_nothing_says_why() -> None:
+    with pytest.raises(MeasureError, match="no memory"):
+        _run(CaseRefused(CASE, "no memory"), JobDone())
+
+
+def test_what_was_asked_wrongly_is_told_from_what_failed() -> None:
+    with pytest.raises(PlanError, match="no such weights"):
+        _run(JobFailed("no such weights", refused=True))
+    with pytest.raises(MeasureError, match="preflight: disk gone"):
+        _run(JobFailed("disk gone"))
+
+
+def test_the_walk_doubles_up_to_the_maximum() -> None:
+    assert walk_lengths(64, 1000) == (64, 128, 256, 512)
+    assert walk_lengths(64, 64) == (64,)
+
+
+def test_the_longest_length_is_the_one_for_which_all_rounds_fit() -> None:
+    costs = {64: 1.0, 128: 2.0, 256: 4.0, 512: 8.0}
+    # 8 rounds of 10 s, of which 2 s start the process: 8 s hold 1 + 2 + 4
+    assert longest_within((64, 128, 256, 512), costs, left_s=80.0, startup_s=2.0, num_rounds=8) == 256
+    assert longest_within((64, 128, 256, 512), costs, left_s=1.0, startup_s=2.0, num_rounds=8) == 64
+
+
+def test_a_budget_in_which_the_shortest_length_does_not_fit_is_refused() -> None:
+    require_budget(100.0, 50.0, 64, cost_s=50.0)
+    with pytest.raises(PlanError, match="64 tokens alone need more than 101 s"):
+        require_budget(100.0, 50.0, 64, cost_s=51.0)

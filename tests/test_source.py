@@ -1,0 +1,63 @@
+"""Fresh processes: each job has its own, and none outlives it."""
+
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import psutil
+
+from bench.measure.clock import MonotonicClock
+from bench.measure.jobs import CheckDone, JobDone, JobFailed, PreflightJob
+from bench.measure.plan import Plan
+from bench.measure.source import ProcessSource
+from tests import workers
+
+
+def _source(
+    work: Callable[[Connection], None],
+    attach: Callable[[int], None] | None = None,
+    *,
+    overrun_s: float = 30.0,
+) -> ProcessSource:
+    return ProcessSource(
+        work, preload=["tests.workers"], clock=MonotonicClock(), attach=attach, overrun_s=overrun_s
+    )
+
+
+def _job(left_s: float) -> PreflightJob:
+    return PreflightJob(Plan(model="m"), (64,), 1.0, time.monotonic() + left_s, None)
+
+
+def _pid(message: object) -> int:
+    assert isinstance(message, CheckDone)
+    return int(message.result["pid"])
+
+
+def test_every_job_runs_in_a_process_of_its_own_which_is_attached_before_it_begins() -> None:
+    attached: list[int] = []
+    source = _source(workers.answer, attached.append)
+    first, done = source.run(_job(60))
+    second, _ = source.run(_job(60))
+    assert done == JobDone()
+    assert attached == [_pid(first), _pid(second)]
+    assert len(set(attached)) == 2
+    assert not any(psutil.pid_exists(pid) for pid in attached)
+
+
+def test_a_process_that_dies_is_a_failed_job_that_names_its_exit_code() -> None:
+    (failed,) = _source(workers.die).run(_job(60))
+    assert isinstance(failed, JobFailed)
+    assert "exit code 7" in failed.reason
+
+
+def test_a_process_that_runs_over_its_deadline_is_stopped() -> None:
+    told, done = _source(workers.hang, overrun_s=0.1).run(_job(1.0))
+    assert done == JobDone()
+    assert not psutil.pid_exists(_pid(told))
+
+
+def test_leaving_a_job_early_stops_its_process() -> None:
+    messages = _source(workers.hang).run(_job(60))
+    pid = _pid(next(messages))
+    messages.close()  # type: ignore[attr-defined]
+    assert not psutil.pid_exists(pid)

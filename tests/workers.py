@@ -1,0 +1,28 @@
+"""What processes of the source's tests do."""
+
+import os
+import time
+from multiprocessing.connection import Connection
+
+from bench.measure.jobs import CheckDone, JobDone
+
+
+def answer(pipe: Connection) -> None:
+    """Say who it is, then that it is done."""
+    pipe.recv()
+    pipe.send(CheckDone("process", {"pid": os.getpid(), "parent": os.getppid()}))
+    pipe.send(JobDone())
+
+
+def die(pipe: Connection) -> None:
+    """End without a word."""
+    pipe.recv()
+    os._exit(7)
+
+
+def hang(pipe: Connection) -> None:
+    """Never answer."""
+    pipe.recv()
+    pipe.send(CheckDone("process", {"pid": os.getpid()}))
+    while True:
+        time.sleep(60)
