@@ -1,6 +1,6 @@
 """The command line of kvcross.
 
-Exit codes: 0 fine, 1 failed, 2 usage, 3 measured but suspect.
+Exit codes: 0 fine, 1 failed, 2 usage, 3 measured but suspect or inconclusive.
 """
 
 # Parses arguments, prints, sets exit codes; nothing else in the tree does.
@@ -227,18 +227,27 @@ def _newest() -> Path:
 
 def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) -> None:
     """Measure, then show what came of it, even after an interrupt."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     with SweepProgress(out, plan.budget_s) as progress:
         hands = Hands(policy=choose_lengths, observer=progress)
         if resume is None:
             folder = run_sweep(plan, root=results, data_dir=data_dir, hands=hands)
         else:
             folder = resume_sweep(resume, data_dir=data_dir, hands=hands)
+    _ignore_interrupts()
     _finish(folder)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    """End the measuring; what follows (removing files, writing results) is short and not interrupted again."""
+    _ignore_interrupts()
     raise KeyboardInterrupt
+
+
+def _ignore_interrupts() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _finish(folder: Path) -> None:
@@ -271,7 +280,9 @@ def _exit_code(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) ->
     if run.state != "complete" or not samples:
         return FAILED
     spot = main_spot(run, analysis)
-    if spot is None or suspect_codes(run, samples, analysis, series=spot.series):
+    if spot is None or spot.verdict == "inconclusive":
+        return SUSPECT
+    if suspect_codes(run, samples, analysis, series=spot.series):
         return SUSPECT
     return 0
 

@@ -32,8 +32,24 @@ def open_scratch(parent: Path) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)  # a directory that vanished is removed already
-        os.close(lock)
+        try:
+            _remove(directory)
+        finally:
+            os.close(lock)
+
+
+def _remove(directory: Path) -> None:
+    """Remove everything, the lock last: a kill on the way leaves a directory that the next run recognises."""
+    try:
+        entries = list(directory.iterdir())
+    except FileNotFoundError:  # somebody removed it already
+        return
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != LOCK_NAME:
+            entry.unlink(missing_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _make_locked(parent: Path) -> tuple[Path, int]:
@@ -69,6 +85,11 @@ def clean_stale(parent: Path) -> list[Path]:
     return [path for path in found if _is_ours(path) and _remove_if_stale(path)]
 
 
+def count_live(parent: Path) -> int:
+    """Scratch directories in `parent` that are left after `clean_stale`: those of other runs under way."""
+    return sum(1 for path in parent.glob(PREFIX + "*") if _is_ours(path)) if parent.is_dir() else 0
+
+
 def _is_ours(path: Path) -> bool:
     try:
         return not path.is_symlink() and path.is_dir() and path.stat().st_uid == os.geteuid()
@@ -86,7 +107,7 @@ def _remove_if_stale(directory: Path) -> bool:
     except BlockingIOError:
         return False
     else:
-        shutil.rmtree(directory, ignore_errors=True)  # another run may be cleaning too
+        _remove(directory)
         return not directory.exists()
     finally:
         os.close(lock)

@@ -337,3 +337,32 @@ def test_the_crossover_rises_when_recompute_gets_faster(factor: float) -> None:
 @given(st.sampled_from([1e-9, 1e-3, 1e3, 60.0, 7.3]))
 def test_the_answer_does_not_depend_on_the_unit_of_time(scale: float) -> None:
     assert crossing_of(Truth(), scale) == pytest.approx(crossing_of(Truth()), rel=1e-9)
+
+
+def test_samples_that_nobody_checked_and_samples_above_their_limit_do_not_count() -> None:
+    run = make_run(cache_state="direct")
+    sound = [
+        change(sample, cache_state="direct", verified=True) if sample.case.arm == "load" else sample
+        for sample in draw()
+    ]
+    assert not any("left out" in notice for notice in spot(analyse(run, sound)).notices)
+    for fault, values in (
+        ("unchecked_bytes", {"verified": None}),
+        ("above_limit", {"notices": ("above_limit",)}),
+    ):
+        spoiled = [
+            change(sample, **values) if sample.case.arm == "load" and sample.round == 0 else sample
+            for sample in sound
+        ]
+        assert any(notice.startswith(f"{fault}: 30 of 240") for notice in spot(analyse(run, spoiled)).notices)
+
+
+def test_a_marginal_run_has_its_points_at_the_next_tokens() -> None:
+    run = make_run()
+    samples = [
+        dataclasses.replace(sample, case=dataclasses.replace(sample.case, suffix_tokens=64))
+        for sample in draw()
+    ]
+    analysis = analyse(run, samples)
+    assert [point.prefix_tokens for point in analysis.points] == list(LENGTHS)
+    assert spot(analysis, "marginal").verdict == "crossover"

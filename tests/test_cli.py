@@ -225,3 +225,35 @@ def test_the_doctor_says_what_can_be_measured(tmp_path: Path) -> None:
     found = {finding["topic"]: finding for finding in json.loads(finished.stdout)}
     assert all(f["status"] in {"ok", "skipped", "warning", "missing"} for f in found.values())
     assert all(f["remedy"] for f in found.values() if f["status"] == "skipped")
+
+
+def test_simulated_and_real_backends_are_never_mixed(tmp_path: Path) -> None:
+    finished = run_bench("sweep", "qwen3-8b", "--backend", "simulated,posix", cwd=tmp_path)
+    assert finished.returncode == 2
+    assert "cannot be measured beside posix" in finished.stderr
+
+
+def test_the_marginal_question_gets_the_marginal_answer(tmp_path: Path) -> None:
+    arguments = ["qwen3-8b", "--backend", "simulated", "--suffix-tokens", "64", "--rounds", "8"]
+    finished = run_bench("sweep", *arguments, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert "P*" in finished.stdout.strip().splitlines()[-2]
+    assert "nothing measured" not in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--device", "nonsense"),
+        ("--attention", "nonsense"),
+        ("--seed", "-1"),
+        ("--samples", "99999999999999999999"),
+        ("--threads", "10000"),
+        ("--precision", "0"),
+        ("--suffix-tokens", "50000"),
+    ],
+)
+def test_impossible_options_are_refused_before_anything_runs(option: str, value: str, tmp_path: Path) -> None:
+    finished = run_bench("sweep", "qwen3-8b", f"{option}={value}", cwd=tmp_path)
+    assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
+    assert not list(tmp_path.glob("results/*/*/*"))

@@ -83,9 +83,11 @@ def make_arm(tmp_path: Path) -> Iterator[ArmMaker]:
         now_s: Callable[[], float] = time.monotonic,
         first_token: Callable[[KVBlocks, int], float] | None = lambda blocks, tokens: 0.25,
         blocks: Callable[[int], KVBlocks] | None = None,
+        folder: str = "",
     ) -> LoadArm:
         geometry = ChunkGeometry(layout, adapt_preset(find_preset(preset), chunk_tokens=4))
-        store = ChunkStore.create(tmp_path, geometry, num_chunks=num_chunks, seed=1, num_states=2)
+        (tmp_path / folder).mkdir(exist_ok=True)
+        store = ChunkStore.create(tmp_path / folder, geometry, num_chunks=num_chunks, seed=1, num_states=2)
         arm = LoadArm(
             store,
             settings or LoadSettings("posix"),
@@ -356,3 +358,11 @@ def test_a_rate_beyond_the_link_is_refused(make_arm: ArmMaker) -> None:
     arm.prepare(case)
     with pytest.raises(EvidenceError, match="over a link of"):
         arm.run(case)
+
+
+def test_a_sample_above_its_limit_says_so(make_arm: ArmMaker) -> None:
+    case = Case("load", "s", 4)
+    for limit, notices in ((1.0, {"above_limit"}), (1e15, set())):
+        arm = make_arm(settings=LoadSettings("posix", limit_bytes_per_s=limit), folder=f"limit-{limit:g}")
+        arm.prepare(case)
+        assert set(arm.run(case).notices) & {"above_limit"} == notices

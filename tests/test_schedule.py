@@ -52,6 +52,10 @@ def test_every_length_keeps_one_sample_even_over_the_allowance() -> None:
     assert samples_per_length([5.0, 9.0], allowance_s=1.0, most=5) == [1, 1]
 
 
+def test_any_number_of_samples_is_cut_at_once() -> None:
+    assert samples_per_length([1.0], allowance_s=20.0, most=10**15) == [20]
+
+
 def test_only_the_front_part_that_fits_is_kept_and_never_nothing() -> None:
     assert fitting_lengths([64, 128, 256], [1.0, 2.0, 4.0], allowance_s=3.5) == (64, 128)
     assert fitting_lengths([64, 128, 256], [9.0, 18.0, 36.0], allowance_s=3.5) == (64,)

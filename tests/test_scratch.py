@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvio.scratch import LOCK_NAME, ScratchError, clean_stale, open_scratch
+from kvio.scratch import LOCK_NAME, ScratchError, clean_stale, count_live, open_scratch
 
 HOLD = """
 import signal, sys
@@ -110,3 +111,29 @@ def test_a_missing_parent_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScratchError, match="gone: no such directory"), open_scratch(tmp_path / "gone"):
         pass
     assert clean_stale(tmp_path / "gone") == []
+
+
+def test_a_removal_that_was_cut_short_is_finished_by_the_next_run(tmp_path: Path) -> None:
+    removed: list[str] = []
+    real = shutil.rmtree
+
+    def cut_short(path: Path, **options: object) -> None:
+        removed.append(Path(path).name)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):  # noqa: SIM117
+        with open_scratch(tmp_path) as scratch:
+            (scratch / "store-0").mkdir()
+            (scratch / "store-0" / "chunk").write_bytes(b"kv")
+            patch.setattr(shutil, "rmtree", cut_short)
+    assert removed == ["store-0"]
+    assert real is shutil.rmtree
+    assert clean_stale(tmp_path) == [scratch]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_live_directories_are_counted_and_stale_ones_are_not(tmp_path: Path) -> None:
+    with open_scratch(tmp_path):
+        assert clean_stale(tmp_path) == []
+        assert count_live(tmp_path) == 1
+    assert count_live(tmp_path) == 0

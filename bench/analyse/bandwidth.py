@@ -27,11 +27,16 @@ SCALES = (0.5, 0.8, 1.25, 2.0)
 def fixed_seconds(outcomes: Sequence[Outcome], intercept_s: float) -> float:
     """Median seconds of one round's loads that do not depend on the read rate."""
     fixed = [
-        (o.first_token_s or 0.0) + (o.open_s or 0.0)
-        for o in outcomes
-        if o.first_token_s is not None or o.open_s is not None
+        fixed_of(o, intercept_s) for o in outcomes if o.first_token_s is not None or o.open_s is not None
     ]
     return float(np.median(fixed)) if fixed else intercept_s
+
+
+def fixed_of(outcome: Outcome, otherwise_s: float) -> float:
+    """Seconds of one load that do not depend on the read rate: its own where recorded, else `otherwise_s`."""
+    if outcome.first_token_s is None and outcome.open_s is None:
+        return otherwise_s
+    return (outcome.first_token_s or 0.0) + (outcome.open_s or 0.0)
 
 
 def break_even_bytes_per_s(num_bytes: int | None, recompute_s: float, fixed_s: float) -> float | None:

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from bench.analyse.answer import Point
-from bench.analyse.bandwidth import break_even_bytes_per_s
+from bench.analyse.bandwidth import break_even_bytes_per_s, fixed_of
 from bench.analyse.pairing import Pairing
 from bench.analyse.select import Rounds
 from bench.analyse.stats import MIN_ROUNDS_FOR_MEDIAN, summarise_positive
@@ -17,11 +18,21 @@ NOISY = 0.10  # robust standard deviation of log seconds between rounds from whi
 DRIFT = 0.10  # log change from the first to the last half of the rounds from which a case is said to drift
 MIN_ROUNDS_FOR_DRIFT = 6  # with fewer, two halves fall apart by chance too often
 
+MFU_SURPRISE = 1.05
+
 
 def make_points(pairing: Pairing) -> tuple[Point, ...]:
     """One point for each length that either arm measured."""
+    pairing = _as_asked(pairing)
     lengths = sorted(pairing.recompute.keys() | pairing.load.table.keys())
     return tuple(_make_point(pairing, tokens) for tokens in lengths)
+
+
+def _as_asked(pairing: Pairing) -> Pairing:
+    """A run that asked the marginal question has its points there: seconds of the next tokens."""
+    if pairing.recompute or pairing.load.table:
+        return pairing
+    return replace(pairing, recompute=pairing.recompute_next, load=pairing.load_next)
 
 
 def _make_point(pairing: Pairing, tokens: int) -> Point:
@@ -34,6 +45,7 @@ def _make_point(pairing: Pairing, tokens: int) -> Point:
     outcomes = [o for rounds in (recompute, load) for found in rounds.values() for o in found]
     num_bytes = _median([o.num_bytes for o in _flat(load)])
     recompute_estimate = summarise_positive(list(recompute_s.values()))
+    mfu = _find_mfu(recompute, pairing.gemm_flops_per_s)
     seconds = {number: [o.seconds for o in found] for number, found in load.items()}
     return Point(
         series=pairing.series,
@@ -45,7 +57,7 @@ def _make_point(pairing: Pairing, tokens: int) -> Point:
         ratio=summarise_positive([recompute_s[number] / load_s[number] for number in both]),
         load_p95_s=tail_seconds(seconds, "p95"),
         load_p99_s=tail_seconds(seconds, "p99"),
-        first_token_s=_median([o.first_token_s for o in _flat(load)]),
+        first_token_s=_over_rounds(load),
         num_bytes=None if num_bytes is None else int(num_bytes),
         bytes_per_s=summarise_positive(_rates(load, fixed_s)),
         break_even_bytes_per_s=None
@@ -53,9 +65,9 @@ def _make_point(pairing: Pairing, tokens: int) -> Point:
         else break_even_bytes_per_s(
             int(num_bytes), recompute_estimate.value, float(np.median(list(fixed_s.values())))
         ),
-        mfu=_find_mfu(recompute, pairing.gemm_flops_per_s),
+        mfu=mfu,
         recompute_scaled=any(_is_scaled(o) for o in _flat(recompute)),
-        notices=_point_notices(outcomes, recompute_s, load_s),
+        notices=_point_notices(outcomes, recompute_s, load_s, mfu=mfu),
     )
 
 
@@ -68,6 +80,13 @@ def _median(values: Iterable[float | None]) -> float | None:
     return float(np.median(known)) if known else None
 
 
+def _over_rounds(load: Rounds) -> float | None:
+    """First-token seconds by the estimator of the load they are part of."""
+    medians = [_median(o.first_token_s for o in found) for found in load.values()]
+    estimate = summarise_positive([seconds for seconds in medians if seconds])
+    return None if estimate is None else estimate.value
+
+
 def _is_scaled(outcome: Outcome) -> bool:
     measured, total = outcome.measured_layers, outcome.total_layers
     return measured is not None and total is not None and measured < total
@@ -77,8 +96,8 @@ def _rates(load: Rounds, fixed_s: Mapping[int, float]) -> list[float]:
     """Payload bytes per second of transfer, one for each round that has any."""
     rates = []
     for number, outcomes in sorted(load.items()):
-        fixed = fixed_s[number]
-        found = [o.num_bytes / (o.seconds - fixed) for o in outcomes if o.num_bytes and o.seconds > fixed]
+        transfers = [(o.num_bytes, o.seconds - fixed_of(o, fixed_s[number])) for o in outcomes if o.num_bytes]
+        found = [num_bytes / seconds for num_bytes, seconds in transfers if seconds > 0]
         if found:
             rates.append(float(np.median(found)))
     return rates
@@ -95,11 +114,17 @@ def _find_mfu(recompute: Rounds, gemm_flops_per_s: Mapping[int, float]) -> float
 
 
 def _point_notices(
-    outcomes: Sequence[Outcome], recompute_s: Mapping[int, float], load_s: Mapping[int, float]
+    outcomes: Sequence[Outcome],
+    recompute_s: Mapping[int, float],
+    load_s: Mapping[int, float],
+    *,
+    mfu: float | None,
 ) -> tuple[str, ...]:
     notices = list(dict.fromkeys(code for outcome in outcomes for code in outcome.notices))
     if min(len(recompute_s), len(load_s)) < MIN_ROUNDS_FOR_MEDIAN:
         notices.append("few_rounds")
+    if mfu is not None and mfu > MFU_SURPRISE:
+        notices.append("mfu_above_one")
     for arm, medians in (("recompute", recompute_s), ("load", load_s)):
         logs = [math.log(medians[number]) for number in sorted(medians)]
         if _spread(logs) > NOISY:

@@ -12,6 +12,7 @@ from bench.analyse.refine import RefineState, coarse_grid, next_lengths, should_
 from bench.analyse.select import round_medians
 from bench.measure.policy import Progress
 
+MOST_SIMULATED_ROUNDS = 40  # virtual time passes so fast that the real one would be spent on analysing
 UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
 
 
@@ -23,6 +24,8 @@ def choose_lengths(progress: Progress) -> tuple[int, ...]:
     """
     plan = progress.run.plan
     if plan.num_rounds is not None and progress.rounds_done >= plan.num_rounds:
+        return ()
+    if plan.simulation is not None and progress.rounds_done >= MOST_SIMULATED_ROUNDS:
         return ()
     bands = [_band(pairing, plan.suffix_tokens) for pairing in make_pairings(progress.run, progress.samples)]
     state = RefineState(

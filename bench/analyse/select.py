@@ -17,6 +17,8 @@ Medians = Mapping[int, Mapping[int, float]]  # seconds by prefix length, then by
 COLD = frozenset({"cold", "direct"})
 FAULTS = {
     "not_cold": "were not proved cold or direct as asked",
+    "above_limit": "were faster than the limit that they were under",
+    "unchecked_bytes": "were never compared with the store",
     "wrong_bytes": "brought in other bytes than the store holds",
 }
 
@@ -33,8 +35,14 @@ class Selection:
 def require_sound(sample: Sample) -> None:
     """Stop on seconds that no clock can have measured."""
     seconds = sample.outcome.seconds
-    if not math.isfinite(seconds) or seconds <= 0:
-        case = sample.case
+    case = sample.case
+    if case.prefix_tokens < 1 - (case.arm == "gemm") or (sample.outcome.num_bytes or 0) < 0:
+        raise AnalysisError(
+            f"{case.arm} {case.series}, round {sample.round}, sample {sample.sample}: {case.prefix_tokens} tokens and "
+            f"{sample.outcome.num_bytes} bytes cannot have been measured; delete that row of samples.csv"
+        )
+    parts = (sample.outcome.open_s, sample.outcome.first_token_s)
+    if not math.isfinite(seconds) or seconds <= 0 or not all(math.isfinite(part or 0.0) for part in parts):
         raise AnalysisError(
             f"{case.arm} {case.series} at {case.prefix_tokens} tokens, round {sample.round}, "
             f"sample {sample.sample}: {seconds!r} s is not a duration; "
@@ -91,6 +99,10 @@ def _find_fault(outcome: Outcome, asked: object) -> str:
     """Why a load sample does not count; empty when it does.  A state that nobody looked at proves nothing."""
     if outcome.verified is False:
         return "wrong_bytes"
+    if asked is not None and outcome.verified is None:
+        return "unchecked_bytes"
+    if "above_limit" in outcome.notices:
+        return "above_limit"
     return "not_cold" if asked in COLD and outcome.cache_state not in COLD else ""
 
 

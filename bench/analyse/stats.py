@@ -25,6 +25,7 @@ from bench.analyse.answer import Estimate
 Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
+MIN_ROUNDS_FOR_INTERVAL = 3  # the t interval of two spans orders of magnitude and tells nothing
 MIN_ROUNDS_FOR_MEDIAN = 6  # below, the extreme rounds cover less than 95 %
 
 
@@ -57,7 +58,7 @@ def student_factor(num_rounds: int) -> float:
 def summarise_columns(rounds: Floats) -> tuple[Floats, Floats, Floats]:
     """Median, low and high of each column of (num_rounds, num_columns); NaN where a round has no value.
 
-    Bounds are NaN for a column of one round, all three are NaN for a column of none.
+    Bounds are NaN for a column of fewer than three rounds, all three are NaN for a column of none.
     """
     ordered = np.sort(rounds, axis=0)  # NaN goes last
     counts = np.count_nonzero(~np.isnan(ordered), axis=0)
@@ -68,7 +69,7 @@ def summarise_columns(rounds: Floats) -> tuple[Floats, Floats, Floats]:
         here = counts == count
         column = ordered[:count, here]
         median[here] = (column[(count - 1) // 2] + column[count // 2]) / 2
-        if count > 1:
+        if count >= MIN_ROUNDS_FOR_INTERVAL:
             low[here], high[here] = _bounds(column)
     return median, low, high
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from kvio.jobs import Job, by_chunk, collect, plan_jobs
 from kvio.loader import ChunkLoader, LoadSplit
 from kvio.store import ChunkStore
 
+LIMIT_TOLERANCE = 1.15  # the kernel accounts in slices of a tenth of a second
+
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
@@ -29,12 +32,16 @@ class LoadSettings:
         cold: the files are evicted before each sample; else they are brought into the page cache.
         first_chunk: chunk file to begin with; a later round begins where the earlier one ended.
         device: the modelled device, for the simulated backend.
+        step_layers: layers that the first-token step runs, and the model's, for the record.
+        limit_bytes_per_s: the read limit that the process is under; faster samples say so.
     """
 
     backend: str
     cold: bool = True
     first_chunk: int = 0
     device: SimulatedDevice | None = None
+    limit_bytes_per_s: float | None = None
+    step_layers: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +163,20 @@ class LoadArm:
             self._memory.hold(paths)
         if not self._kind.from_storage:
             return None
-        for path in paths:
-            self._evidence.require_written(path)
-            if self._settings.cold:
-                self._evidence.evict(path)
-            else:
-                self._evidence.warm(path)
-        resident = [self._evidence.resident_bytes(path) for path in paths]
+        try:
+            resident = [self._set_cache_of(path) for path in paths]
+        except OSError as error:
+            raise KVIOError(f"{error.filename or paths[0].parent}: {error.strerror}") from error
         known = [num_bytes for num_bytes in resident if num_bytes is not None]
         return sum(known) if len(known) == len(resident) else None
+
+    def _set_cache_of(self, path: Path) -> int | None:
+        self._evidence.require_written(path)
+        if self._settings.cold:
+            self._evidence.evict(path)
+        else:
+            self._evidence.warm(path)
+        return self._evidence.resident_bytes(path)
 
     def run(self, case: Case) -> Outcome:
         """Load and take the first-token step, both timed; then check what arrived, untimed.
@@ -251,6 +263,7 @@ class LoadArm:
     ) -> Outcome:
         geometry = self._store.geometry
         first_token, last_token = tokens_to_load(ready.case)
+        step_layers = self._settings.step_layers if first_token_s is not None else None
         state_bytes = 0 if ready.state_id is None else geometry.layout.state_bytes
         return Outcome(
             seconds=load_s + (first_token_s or 0.0),
@@ -269,8 +282,18 @@ class LoadArm:
             device_bytes=None if proof.moved is None else proof.moved.device_bytes,
             process_bytes=None if proof.moved is None else proof.moved.process_bytes,
             verified=verified,
-            notices=tuple(dict.fromkeys((*ready.notices, *proof.notices))),
+            measured_layers=step_layers and step_layers[0],
+            total_layers=step_layers and step_layers[1],
+            notices=tuple(
+                dict.fromkeys((*ready.notices, *proof.notices, *self._exceeds_limit(split, load_s)))
+            ),
         )
+
+    def _exceeds_limit(self, split: LoadSplit, load_s: float) -> tuple[str, ...]:
+        """A short read after a pause gets through faster than the kernel's limit lets a long one."""
+        limit = self._settings.limit_bytes_per_s
+        above = limit is not None and split.num_bytes > LIMIT_TOLERANCE * limit * load_s
+        return ("above_limit",) if above else ()
 
     def close(self) -> None:
         """Stop the threads, let buffers and blocks go; safe to call twice."""

@@ -228,10 +228,16 @@ def choose_attention(config: PretrainedConfig, asked: str, device: torch.device)
 
 def _outline(config: PretrainedConfig, dtype: torch.dtype, attention: str) -> PreTrainedModel:
     """The model without memory."""
-    with torch.device("meta"):
-        library: Any = AutoModelForCausalLM  # its constructors are not typed
-        model: PreTrainedModel = library.from_config(config, dtype=dtype, attn_implementation=attention)
-        return model
+    library: Any = AutoModelForCausalLM  # its constructors are not typed
+    try:
+        with torch.device("meta"):
+            model: PreTrainedModel = library.from_config(config, dtype=dtype, attn_implementation=attention)
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UnsupportedArchitectureError(
+            f"transformers cannot build {config.model_type} with attention={attention}: {reason}"
+        ) from error
+    return model
 
 
 def _keep_layers(model: PreTrainedModel, kept: Sequence[int]) -> None:

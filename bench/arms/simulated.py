@@ -58,7 +58,6 @@ class SimulatedArm:
             read_s=seconds,
             first_token_s=0.0,
             num_bytes=self._num_bytes(case.prefix_tokens),
-            cache_state="direct",
             data_path="simulated",
         )
 

@@ -26,6 +26,7 @@ from kvio.presets import adapt_preset
 from kvio.store import ChunkStore
 
 CHECK_SHARE = 0.03  # of the budget that one check may take; it uses shorter prompts where that is not enough
+LARGE_SCALING_ERROR = 0.10
 SCALING_FORWARDS = 4  # the check of the scaling runs the built layers about so many times
 WARMUP_TOKENS = 16  # the walk begins with a forward as short as this
 PROBE_SHAPE = (1024, 1024)  # of the matrix whose product compares the dtypes
@@ -46,7 +47,7 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
         for load in (load for load in setup.loads if find_backend(load.spec.backend).moves_bytes):
             yield _check_answer(bench, load, tokens, job.scratch_dir)
         if len(bench.built.layers) < len(bench.built.model_kinds):
-            yield CheckDone("scaling", _check_scaling(bench, max(16, tokens // SCALING_FORWARDS)))
+            yield _check_scaling(bench, max(16, tokens // SCALING_FORWARDS))
         yield CheckDone("null", _price_harness(bench, job.lengths[0], job.scratch_dir))
 
 
@@ -150,7 +151,7 @@ def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path
     return CheckDone(f"answer:{load.name}", result, notice)
 
 
-def _check_scaling(bench: Workbench, tokens: int) -> dict[str, Any]:
+def _check_scaling(bench: Workbench, tokens: int) -> CheckDone:
     """Error of scaling by depth, on a depth that the fit does not see."""
     prefill = bench.prefill(tokens)
     ids = draw_tokens(bench.built, tokens, seed=0)
@@ -163,13 +164,16 @@ def _check_scaling(bench: Workbench, tokens: int) -> dict[str, Any]:
         return bench.now_s() - began_s
 
     check = check_scaling(bench.built, time_once=time_once, random=Random(0))
-    return {
+    result = {
         "held_out_layers": check.layers,
         "tokens": tokens,
         "relative_error": check.relative_error,
         "predicted_s": check.predicted_s,
         "measured_s": check.measured_s,
     }
+    message = f"scaling a few layers missed a deeper stack by {check.relative_error:+.1%} at {tokens} tokens"
+    large = abs(check.relative_error) > LARGE_SCALING_ERROR
+    return CheckDone("scaling", result, Notice(code="scaling_error", message=message) if large else None)
 
 
 def _price_harness(bench: Workbench, length: int, scratch: Path) -> dict[str, Any]:

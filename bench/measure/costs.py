@@ -35,11 +35,18 @@ class CostBook:
         return statistics.median(self._startups_s) if self._startups_s else 0.0
 
     def expected_s(self, case: Case) -> float:
-        """Seconds that the case is expected to cost."""
+        """Seconds that the case is expected to cost: the median of what it did, scaled to its length."""
+        return self._scaled_s(case, statistics.median)
+
+    def least_s(self, case: Case) -> float:
+        """Seconds that it costs when nothing disturbs: what must fit for a try to be worth it."""
+        return self._scaled_s(case, min)
+
+    def _scaled_s(self, case: Case, pick: Callable[[list[float]], float]) -> float:
         by_length = self._seen.get((case.series, case.suffix_tokens))
         if not by_length:
             return self._prior_s(case)
         nearest = min(by_length, key=lambda length: abs(length - case.prefix_tokens))
-        known_s = statistics.median(by_length[nearest])
+        known_s = pick(by_length[nearest])
         ratio = case.prefix_tokens / nearest
         return known_s * (ratio**GROWTH if ratio > 1 else 1.0 if ratio == 1 else max(ratio, 0.0))

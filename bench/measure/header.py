@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bench.measure.folder import create_folder
 from bench.measure.machine import MachineFacts, describe_machine, machine_slug
 from bench.measure.plan import PlanError
@@ -15,6 +17,8 @@ from bench.measure.site import Site
 from bench.measure.software import describe_software
 from bench.measure.stores import store_bytes
 from kvio.blockdev import describe_storage
+
+BUSY_SHARE = 0.25  # of all cores, above which timings are noise
 
 
 def describe_storage_of(setup: Setup, data_dir: Path) -> dict[str, Any]:
@@ -41,7 +45,7 @@ def _device_name(facts: MachineFacts) -> str:
     return facts.gpus[0].name if facts.gpus else f"{facts.cpu_model} ({facts.usable_cores:g} cores)"
 
 
-def open_record(setup: Setup, root: Path, data_dir: Path) -> tuple[RunRecord, Path]:
+def open_record(setup: Setup, root: Path, data_dir: Path, *, other_runs: int) -> tuple[RunRecord, Path]:
     """A fresh result folder with its header.
 
     Raises:
@@ -69,18 +73,43 @@ def open_record(setup: Setup, root: Path, data_dir: Path) -> tuple[RunRecord, Pa
         machine=machine,
         software=describe_software().model_dump(mode="json"),
         storage=describe_storage_of(setup, data_dir),
-        notices=_first_notices(setup),
+        notices=_first_notices(
+            setup, other_runs=other_runs, busy_share=machine.get("noise", {}).get("busy_share", 0.0)
+        ),
+        checks=_simulated_truth(setup),
     )
     write_run(folder, run)
     return run, folder
 
 
-def _first_notices(setup: Setup) -> tuple[Notice, ...]:
-    return tuple(
+def _simulated_truth(setup: Setup) -> dict[str, Any]:
+    """C* without noise, where the truth is known."""
+    spec = setup.plan.simulation
+    if spec is None:
+        return {}
+    (a, b, c), (load_a, load_b) = spec.recompute_s, spec.load_s
+    roots = np.roots([c, b - load_b, a - load_a])
+    crossings = sorted(float(root.real) for root in roots if abs(root.imag) < 1e-9 and root.real > 0)
+    return {"truth": {"crossover_tokens": [round(root, 1) for root in crossings]}}
+
+
+def _first_notices(setup: Setup, *, other_runs: int, busy_share: float) -> tuple[Notice, ...]:
+    found = [
         Notice(code=code, message=f"{load.name}: {message}")
         for load in setup.loads
         for code, message in load.geometry.notices.items()
-    )
+    ]
+    if busy_share > BUSY_SHARE:
+        message = (
+            f"other work took {busy_share:.0%} of the processor when the sweep began: expect wide intervals"
+        )
+        found.append(Notice(code="busy_machine", message=message))
+    if other_runs:
+        message = (
+            f"{other_runs} other sweep(s) used the same folder when this one began: each disturbs the other"
+        )
+        found.append(Notice(code="another_run", message=message))
+    return tuple(found)
 
 
 def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
@@ -109,8 +138,8 @@ def notice_repeats(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple
         loaded_bytes = sum(s.outcome.num_bytes or 0 for s in samples if s.case.series == name)
         if loaded_bytes > held_bytes > 0:
             message = (
-                f"{name}: {loaded_bytes / 1e9:.2f} GB were loaded from {held_bytes / 1e9:.2f} GB of files; each read is "
-                f"proved to have gone past this system's page cache, but a cache below it may have answered; "
+                f"{name}: {loaded_bytes / 1e9:.2f} GB were loaded from {held_bytes / 1e9:.2f} GB of files; a cache "
+                f"below this system's page cache, which no counter here sees, may have answered; "
                 f"--working-set makes the files larger"
             )
             found.append(Notice(code="bytes_read_again", message=message, suspect=False))

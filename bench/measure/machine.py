@@ -31,7 +31,7 @@ ISA_FEATURES = (
 CONTAINER_SIGNS = {"docker": ".dockerenv", "podman": "run/.containerenv"}
 CONTAINER_MARKS = ("docker", "kubepods", "containerd", "lxc", "libpod")
 GIB = 2**30
-NOISE_INTERVAL_S = 0.1
+NOISE_INTERVAL_S = 0.3
 # two machines are the same when all of these are
 COMPARED = ("cpu_model", "usable_cores", "isa", "in_guest")
 COMPARED_OF_GPU = ("name", "memory_bytes", "mig", "pcie_generation_max", "pcie_width_max")
@@ -106,7 +106,7 @@ def read_noise() -> NoiseFacts:
     times = psutil.cpu_times_percent(interval=NOISE_INTERVAL_S)
     steal = getattr(times, "steal", None)
     return NoiseFacts(
-        busy_share=round(1 - times.idle / 100, 4),
+        busy_share=round((sum(times) - times.idle - times.iowait) / 100, 4),  # idle ticks may come late
         steal_share=None if steal is None else round(steal / 100, 4),
         load_average=round(os.getloadavg()[0], 2),
     )

@@ -22,7 +22,7 @@ class LoadSpec(BaseModel):
     preset: str = "best"
     direct: bool | None = None
     chunk_tokens: int | None = Field(default=None, gt=0)
-    num_threads: int | None = Field(default=None, gt=0)
+    num_threads: int | None = Field(default=None, gt=0, le=1024)
     request_bytes: int | None = Field(default=None, gt=0)
     queue_depth: int | None = Field(default=None, gt=0)
 
@@ -47,8 +47,8 @@ class Plan(BaseModel):
     dtype: DType = "bfloat16"
     kv_dtype: str | None = None
     tensor_parallel: int = Field(default=1, gt=0)
-    device: str = "auto"
-    attention: str = "auto"
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     prefill_chunk: int | None = Field(default=None, gt=0)
     suffix_tokens: int = Field(default=0, ge=0)
     layers: Literal["auto", "all", "fit"] = "auto"
@@ -57,11 +57,11 @@ class Plan(BaseModel):
     simulation: SimulationSpec | None = None
     tokens: tuple[int, ...] | None = None
     num_rounds: int | None = Field(default=None, gt=0)  # None: as many as the budget allows
-    num_samples: int = Field(default=5, gt=0)
+    num_samples: int = Field(default=5, gt=0, le=1000)
     num_warmups: int = Field(default=1, ge=0)
     budget_s: float = Field(default=180.0, gt=0)
     precision: float = Field(default=0.10, gt=0, lt=1)
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**31)
     data_dir: Path | None = None
     limit_bytes_per_s: float | None = Field(default=None, gt=0)
     working_set_bytes: int | None = Field(default=None, gt=0)

@@ -1,5 +1,6 @@
 """Before the rounds: what a case costs here, whether the answer is right, what the harness costs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, JobFailed, Pref
 from bench.measure.plan import PlanError
 from bench.measure.policy import Observer
 from bench.measure.record import Notice
-from bench.measure.runner import MeasureError
+from bench.measure.runner import ROUNDS_PLANNED, MeasureError
 from bench.measure.source import Source
 
 WALK_SHARE = 0.01  # of the budget: the walk over rising lengths ends with the first case that takes longer
@@ -78,8 +79,9 @@ def _require_walked(findings: Findings, job: PreflightJob, *, waited_s: float) -
 
 def _too_small(budget_s: float, shortest: int, needed_s: float) -> PlanError:
     return PlanError(
-        f"a budget of {budget_s:.0f} s is too small to measure anything: {shortest} tokens alone need more than "
-        f"{needed_s:.0f} s here; try --budget {max(60, round(8 * needed_s))}s, or fewer tokens"
+        f"a budget of {budget_s:g} s is too small to measure anything: after {needed_s:.0f} s the shortest case, "
+        f"{shortest} tokens, was still not measured (building the model included); try --budget "
+        f"{max(60, round(8 * needed_s))}s, or fewer layers or tokens"
     )
 
 
@@ -105,4 +107,8 @@ def require_budget(budget_s: float, left_s: float, shortest: int, *, cost_s: flo
         PlanError: what it would take.
     """
     if cost_s > left_s:
-        raise _too_small(budget_s, shortest, cost_s + budget_s - left_s)
+        needed_s = budget_s - left_s + ROUNDS_PLANNED * cost_s
+        raise PlanError(
+            f"a budget of {budget_s:g} s is too small to measure anything: {shortest} tokens take about {cost_s:.0f} s, "
+            f"{left_s:.0f} s are left; try --budget {math.ceil(needed_s)}s, or fewer layers or tokens"
+        )

@@ -20,7 +20,7 @@ from bench.measure.site import Site
 from bench.measure.stores import create_stores, most_tokens
 
 GEMM_TOKENS = 2048  # at most, and
-GEMM_S = 1.0  # seconds at most that taking the matrix rate may cost in each round
+GEMM_S = 0.3  # seconds at most that one sample of it may cost
 SHORTEST_WARMUP_TOKENS = 16
 WARMUP_S = 1.0  # a case that costs more is warmed up at a shorter length
 LEAST_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -122,10 +123,10 @@ def read_run(folder: Path) -> RunRecord:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecordError(f"{folder}: no run.json here; name a folder that a sweep has written") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise RecordError(f"{path}: not readable as JSON: {error}") from None
     number = content.get("schema_number") if isinstance(content, dict) else None
-    if not isinstance(number, int):
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise RecordError(f"{path}: no schema_number; not a sweep of kvcross")
     if number > SCHEMA:
         raise RecordError(f"{path}: schema {number} is newer than {SCHEMA}; use a newer kvcross to read it")
@@ -228,7 +229,12 @@ def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
         notices = (
             Notice(code="half_line", message="the last row was half written and dropped", suspect=False),
         )
-    return list(_rows(path, whole + newline)), notices
+    samples = list(_rows(path, whole + newline))
+    places = Counter((sample.round, sample.order) for sample in samples)
+    twice = next((place for place, count in places.items() if count > 1), None)
+    if twice is not None:
+        raise RecordError(f"{path}: round {twice[0]} has two rows of order {twice[1]}; one was copied in")
+    return samples, notices
 
 
 def _rows(path: Path, text: str) -> Iterator[Sample]:

@@ -14,6 +14,8 @@ from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_
 from bench.measure.source import Source
 
 ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is asked for
+REST_SHARE = 0.1  # of the budget that may be left without saying so
+RATE_SAMPLES = 3  # of the matrix rate in each round
 FEWEST_ROUNDS = 6  # for which the longest length is chosen: fewer give no distribution-free interval
 
 
@@ -58,12 +60,21 @@ def run_rounds(
         lengths = policy(_progress(rounds, left_s))
         job = plan_round(rounds, lengths, left_s=left_s) if lengths else None
         if job is None:
+            _notice_rest(rounds, lengths, left_s=left_s)
             return
         observer.on_round(
             rounds.next_round, tuple(sorted({g[0].prefix_tokens for g in job.passes[0].groups}))
         )
         _measure_round(rounds, job, source=source, writer=writer, observer=observer, clock=clock)
         rounds.next_round += 1
+
+
+def _notice_rest(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> None:
+    """Say so when a good part of the budget is left because nothing fits into it."""
+    if lengths and left_s > REST_SHARE * rounds.run.plan.budget_s:
+        needed_s = rounds.cost_s(lengths[0]) + rounds.costs.startup_s
+        message = f"{left_s:.0f} s of the budget were left; another round takes about {needed_s:.0f} s"
+        rounds.notices.append(Notice(code="budget_left", message=message, suspect=False))
 
 
 def _progress(rounds: Rounds, left_s: float) -> Progress:
@@ -79,10 +90,11 @@ def _progress(rounds: Rounds, left_s: float) -> Progress:
 
 
 def plan_round(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> RoundJob | None:
-    """The next round within what is left of the budget; None when not one length fits any more."""
+    """The next round within what is left of the budget; None when not even the shortest length may fit."""
     usable_s = left_s - rounds.costs.startup_s
     costs_s = [rounds.cost_s(length) for length in lengths]
-    if not lengths or costs_s[0] > usable_s:
+    least_s = sum(rounds.costs.least_s(case) for case in rounds.cases_at(lengths[0]))
+    if least_s > usable_s:
         return None
     kept = fitting_lengths(lengths, costs_s, allowance_s=usable_s)
     plan = rounds.run.plan
@@ -92,7 +104,7 @@ def plan_round(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> Ro
     groups = [rounds.cases_at(length) for length in kept]
     if rounds.rate_case is not None:
         groups.append((rounds.rate_case,))
-        counts.append(1)
+        counts.append(RATE_SAMPLES)
     passes = shuffle_round(
         groups, num_samples=dict(enumerate(counts)), seed=plan.seed * 1_000_003 + rounds.next_round
     )
@@ -103,7 +115,7 @@ def plan_round(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> Ro
         start_s=rounds.start_s,
         deadline_s=rounds.deadline_s,
         seed=plan.seed,
-        expected_s={case: rounds.costs.expected_s(case) for group in groups for case in group},
+        expected_s={case: rounds.costs.least_s(case) for group in groups for case in group},
         warmup_tokens=rounds.warmup_tokens,
         store_dirs=dict(rounds.store_dirs),
         first_chunk=dict(rounds.first_chunk),

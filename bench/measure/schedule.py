@@ -1,5 +1,6 @@
 """In which order one round measures its cases, and how often: pure functions of a seed and of costs."""
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 
@@ -40,9 +41,10 @@ def samples_per_length(costs_s: Sequence[float], *, allowance_s: float, most: in
     counts = [most] * len(costs_s)
     total_s = sum(cost * most for cost in costs_s)
     for index in sorted(range(len(costs_s)), key=lambda i: -costs_s[i]):
-        while total_s > allowance_s and counts[index] > 1:
-            counts[index] -= 1
-            total_s -= costs_s[index]
+        if total_s > allowance_s and costs_s[index] > 0:
+            fewer = min(most - 1, math.ceil((total_s - allowance_s) / costs_s[index]))
+            counts[index] -= fewer
+            total_s -= fewer * costs_s[index]
     return counts
 
 

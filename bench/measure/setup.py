@@ -80,9 +80,21 @@ def work_out(plan: Plan) -> Setup:
         raise PlanError(f"the same way to load is asked for twice: {max(names, key=names.count)}")
     most = model.geometry.max_position_embeddings or UNLIMITED_TOKENS
     chunk = max(load.geometry.chunk_tokens for load in loads)
+    _require_one_world(plan)
+    if plan.suffix_tokens + chunk > most:
+        raise PlanError(
+            f"a suffix of {plan.suffix_tokens} tokens after a prefix of {chunk} is beyond the model's maximum of {most}"
+        )
     if plan.tokens is not None:
         require_lengths(plan.tokens, most=most - plan.suffix_tokens, chunk_tokens=chunk)
     return Setup(plan, model, layout, loads, plan.tokens, most)
+
+
+def _require_one_world(plan: Plan) -> None:
+    """A simulated plan simulates both arms: nothing real can stand beside it."""
+    real = [spec.backend for spec in plan.loads if spec.backend != "simulated"]
+    if plan.simulation is not None and real:
+        raise PlanError(f"the simulated backend cannot be measured beside {real[0]}; run two sweeps")
 
 
 def _load_series(spec: LoadSpec, layout: KVLayout) -> LoadSeries:

@@ -10,7 +10,7 @@ from bench.measure.entry import serve
 from bench.measure.limit import ReadLimit
 from bench.measure.setup import Setup
 from bench.measure.source import ProcessSource, SimulatedSource, Source
-from kvio.scratch import clean_stale, open_scratch
+from kvio.scratch import clean_stale, count_live, open_scratch
 
 PRELOAD = ["bench.measure.worker", "transformers.models.auto.modeling_auto"]
 OVERRUN_SHARE = 0.04  # of the budget: after this long a case that runs over the deadline is stopped
@@ -18,12 +18,13 @@ OVERRUN_SHARE = 0.04  # of the budget: after this long a case that runs over the
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a sweep works with; `scratch` is None when nothing is read from files."""
+    """What a sweep works with; `scratch` is None when nothing is read from files, `other_runs` those seen at work."""
 
     clock: Clock
     source: Source
     scratch: Path | None
     start_s: float
+    other_runs: int = 0
 
 
 @contextmanager
@@ -43,6 +44,7 @@ def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
     clock = MonotonicClock()
     start_s = clock.now_s()
     clean_stale(data_dir)
+    other_runs = count_live(data_dir)
     with ExitStack() as stack:
         scratch = stack.enter_context(open_scratch(data_dir))
         limit = None
@@ -55,4 +57,4 @@ def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
             attach=None if limit is None else limit.attach,
             overrun_s=OVERRUN_SHARE * plan.budget_s,
         )
-        yield Site(clock, source, scratch, start_s)
+        yield Site(clock, source, scratch, start_s, other_runs)

@@ -92,7 +92,7 @@ class ProcessSource:
 def _describe_exit(code: int | None) -> str:
     if code == -9:
         return "the measuring process was killed (out of memory?)"
-    return f"the measuring process ended with exit code {code}; its error is above"
+    return f"the measuring process ended with exit code {code}"
 
 
 class SimulatedSource:

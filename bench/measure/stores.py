@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 
 from bench.measure.plan import PlanError
+from bench.measure.runner import ROUNDS_PLANNED
 from bench.measure.setup import LoadSeries, Setup
 from kvio.chunks import ChunkGeometry
 from kvio.store import ChunkStore
@@ -56,9 +57,11 @@ def _by_geometry(loads: tuple[LoadSeries, ...]) -> dict[ChunkGeometry, list[Load
 def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Path]:
     """Write the chunk files; the directory of each series.  Series of equal geometry share their files.
 
-    There are enough files for every sample of a round to read others, as far as the working set allows.
+    There are enough files for every sample of a round to read others, and for all rounds where a working set
+    was asked for, as far as that allows.
 
     Raises:
+        PlanError: the working set does not hold the longest prefix.
         StoreError: no space, or the directory cannot be written.
     """
     found: dict[str, Path] = {}
@@ -69,6 +72,13 @@ def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Pat
         directory.mkdir(mode=0o700)
         at_once = len(geometry.chunks_between(0, longest + setup.plan.suffix_tokens))
         wanted = at_once * 2 * setup.plan.num_samples  # lengths in powers of two add up to twice the longest
+        if setup.plan.working_set_bytes is not None:
+            wanted *= setup.plan.num_rounds or ROUNDS_PLANNED
+        if at_once * geometry.padded_bytes > room_bytes:
+            raise PlanError(
+                f"{longest} tokens take {at_once * geometry.padded_bytes} bytes of chunk files, the working set has "
+                f"{room_bytes}; try a larger --working-set or shorter prefixes"
+            )
         num_chunks = max(at_once, min(wanted, room_bytes // geometry.padded_bytes))
         ChunkStore.create(
             directory,

@@ -16,7 +16,7 @@ from bench.measure.machine import comparable
 from bench.measure.plan import Plan, PlanError
 from bench.measure.policy import Observer, Policy
 from bench.measure.prepare import look_ahead, prepare_rounds
-from bench.measure.record import RunRecord, Sample, SampleWriter, read_run, read_samples, write_run
+from bench.measure.record import Notice, RunRecord, Sample, SampleWriter, read_run, read_samples, write_run
 from bench.measure.runner import MeasureError, Rounds, run_rounds
 from bench.measure.setup import Setup, work_out
 from bench.measure.site import Site, open_site
@@ -40,14 +40,15 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
 
     Raises:
         CatalogError, PlanError, KVIOError, LimitRefusedError: what was asked cannot be done.
-        MeasureError: it was begun and failed; what was measured is in the folder.
+        MeasureError: it failed before anything was measured.  Later failures and interrupts are told by the
+            header's state.
     """
     setup = work_out(plan)
     with open_site(setup, data_dir) as site:
-        run, folder = open_record(setup, root, data_dir)
+        run, folder = open_record(setup, root, data_dir, other_runs=site.other_runs)
         try:
             _carry_out(setup, site, folder, run=run, samples=[], hands=hands)
-        except (PlanError, KVIOError):
+        except (PlanError, KVIOError, MeasureError):
             _remove_empty(folder)
             raise
     return folder
@@ -55,7 +56,7 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
 
 def _remove_empty(folder: Path) -> None:
     """Leave no folder behind for a sweep that could not begin."""
-    if not read_samples(folder)[0]:
+    if folder.is_dir() and not read_samples(folder)[0]:
         shutil.rmtree(folder)
 
 
@@ -85,6 +86,13 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands) -> Path:
     return folder
 
 
+def _write_header(folder: Path, run: RunRecord) -> None:
+    try:
+        write_run(folder, run)
+    except OSError as error:
+        raise MeasureError(f"{folder}: cannot write results: {error.strerror}") from None
+
+
 def _carry_out(
     setup: Setup, site: Site, folder: Path, *, run: RunRecord, samples: list[Sample], hands: Hands
 ) -> None:
@@ -112,12 +120,16 @@ def _carry_out(
         state = "complete"
     except KeyboardInterrupt:
         state = "interrupted"
+    except OSError as error:
+        raise MeasureError(f"{folder}: cannot write results: {error.strerror}") from None
     except MeasureError as error:
-        raise MeasureError(f"{error}; what was measured is in {folder}") from None
+        if not samples:
+            raise
+        run = run.model_copy(update={"notices": (*run.notices, Notice(code="failed", message=str(error)))})
     finally:
         writer.close()
-        notices = run.notices + tuple(rounds.notices if rounds else ()) + notice_repeats(setup, site, samples)
+        notices = [*run.notices, *(rounds.notices if rounds else ()), *notice_repeats(setup, site, samples)]
+        latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
         finished = datetime.now(UTC).isoformat(timespec="seconds")
-        write_run(
-            folder, run.model_copy(update={"state": state, "finished_utc": finished, "notices": notices})
-        )
+        ended = {"state": state, "finished_utc": finished, "notices": tuple(latest.values())}
+        _write_header(folder, run.model_copy(update=ended))

@@ -26,10 +26,20 @@ from kvio.store import ChunkStore
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
+class DeviceError(Exception):
+    """The device that was asked for is not there."""
+
+
 def pick_device(asked: str) -> torch.device:
-    """The device to measure on: `auto` is the first GPU, else the CPU."""
+    """The device to measure on: `auto` is the first GPU, else the CPU.
+
+    Raises:
+        DeviceError: a GPU was asked for and there is none.
+    """
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if asked.startswith("cuda") and not torch.cuda.is_available():
+        raise DeviceError(f"device {asked}: torch {torch.__version__} sees no GPU here; try --device cpu")
     return torch.device(asked)
 
 
@@ -87,7 +97,12 @@ class Workbench:
         """The load arm of one series; `first_token` None leaves the step out (price of the harness)."""
         return LoadArm(
             store,
-            LoadSettings(backend, first_chunk=first_chunk),
+            LoadSettings(
+                backend,
+                first_chunk=first_chunk,
+                limit_bytes_per_s=self.setup.plan.limit_bytes_per_s,
+                step_layers=(len(self.built.layers), len(self.built.model_kinds)),
+            ),
             make_blocks=lambda tokens: KVBlocks(self.setup.layout, tokens, self.device),
             device=self.device,
             now_s=self.now_s,

@@ -15,12 +15,13 @@ from bench.measure.clock import Clock, MonotonicClock
 from bench.measure.jobs import Job, JobDone, JobFailed, Message, PreflightJob, RoundJob
 from bench.measure.sampling import measure_passes
 from bench.measure.setup import work_out
-from bench.measure.workbench import make_arms, next_chunks, open_workbench
+from bench.measure.workbench import DeviceError, make_arms, next_chunks, open_workbench
 from kvio.backends.protocol import KVIOError
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 REFUSALS = (
     CacheMismatchError,
+    DeviceError,
     MemoryShortError,
     PrefixTooLongError,
     UnsupportedArchitectureError,
@@ -32,14 +33,14 @@ def serve_job(pipe: Connection) -> None:
     """Take one job from the pipe and carry it out; ends with JobDone or JobFailed, or with a traceback for a bug."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
     _die_with_parent()
+    job: Job = pipe.recv()
     try:
-        job: Job = pipe.recv()
         for message in _carry_out(job, MonotonicClock()):
             pipe.send(message)
     except REFUSALS as error:
         pipe.send(JobFailed(str(error), refused=True))
-    except KVIOError as error:
-        pipe.send(JobFailed(str(error)))
+    except KVIOError as error:  # before anything is measured, it is the folder that was named
+        pipe.send(JobFailed(str(error), refused=isinstance(job, PreflightJob)))
     except (BrokenPipeError, EOFError, ConnectionResetError):
         os._exit(1)  # the runner is gone; nobody is left to tell
 

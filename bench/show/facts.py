@@ -15,7 +15,7 @@ GUEST_KEYS = ("in_guest",)
 # noise and few rounds widen the interval that is printed; the others concern what was not measured
 SAID_BY_THE_INTERVAL = frozenset(
     {"few_rounds", "noisy_recompute", "noisy_load", "possible_crossing", "coarse_bracket", "extrapolated"}
-    | {"moe_random_routing", "padded_chunk", "bytes_read_again"}
+    | {"mfu_above_one", "budget_left", "moe_random_routing", "padded_chunk", "bytes_read_again"}
 )
 LIMIT_KEYS = ("limit_bytes_per_s",)
 COLD = frozenset({"cold", "direct"})
@@ -125,6 +125,14 @@ def cache_state(run: RunRecord, samples: Sequence[Sample], *, series: str) -> st
     return _seen(f"{state} in guest" if guest and state in COLD else state for state in states) or None
 
 
+def say_cache(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
+    """The page-cache state in words; None where no page cache lies on the way."""
+    state = cache_state(run, samples, series=series)
+    if state is None:
+        return None
+    return state.replace("direct", "page cache bypassed") if "direct" in state else f"{state} page cache"
+
+
 def backend_name(run: RunRecord, series: str) -> str | None:
     """The backend that read a series, and the layout of its files: "posix (lmcache layout)"."""
     settings = run.series[series].settings if series in run.series else {}
@@ -174,10 +182,11 @@ def spots_of(analysis: Analysis, series: str) -> list[SweetSpot]:
 
 
 def main_spot(run: RunRecord, analysis: Analysis) -> SweetSpot | None:
-    """The answer to say first: C* of the median for the first load series, else whatever there is."""
+    """The answer to say first: C* (P* where that was asked) of the median for the first load series."""
     ordered = [spot for series in load_series(run, analysis) for spot in spots_of(analysis, series)]
-    whole = [spot for spot in ordered if spot.kind == "whole" and spot.statistic == "p50"]
-    return next(iter([*whole, *ordered]), None)
+    kind = "marginal" if run.plan.suffix_tokens else "whole"
+    asked = [spot for spot in ordered if spot.kind == kind and spot.statistic == "p50"]
+    return next(iter([*asked, *ordered]), None)
 
 
 def split_notice(text: str) -> tuple[str, str]:

@@ -17,7 +17,6 @@ from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, SweetSpot
 from bench.measure.record import RunRecord, Sample
 from bench.show.facts import (
     arm_label,
-    cache_state,
     data_path,
     device_name,
     load_series,
@@ -25,6 +24,7 @@ from bench.show.facts import (
     of_series,
     points_of,
     recompute_series,
+    say_cache,
     say_depth,
     say_repeats,
     series_label,
@@ -73,7 +73,11 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
             missing.append(f"measured at one length only: {name}")
     for fit in analysis.fits:
         _draw_fit(axes, fit, colours={series: colour for series, _, colour, _ in rows})
-    _scale_axes(axes, samples, analysis)
+    suffix = run.plan.suffix_tokens
+    timed = (
+        f"time of the next {format_tokens(suffix)} tokens" if suffix else "time, first-token step included"
+    )
+    _scale_axes(axes, samples, analysis, ylabel=f"{timed} (s, ms)")
     spot = main_spot(run, analysis)
     if spot is not None:
         _draw_spot(axes, spot)
@@ -183,10 +187,10 @@ def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
     axes.axvline(max(crossing.tokens.value, 1), color="0.25", linestyle=":", linewidth=1.4)
 
 
-def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis) -> None:
+def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis, *, ylabel: str) -> None:
     lengths = sorted({p.prefix_tokens for p in analysis.points} | {s.case.prefix_tokens for s in samples})
     axes.set_xlabel("prefix (tokens)")
-    axes.set_ylabel("time, first-token step included (s, ms)")
+    axes.set_ylabel(ylabel)
     if lengths:
         axes.set_xlim(max(lengths[0], 1) / 1.15, max(lengths[-1], 1) * 1.15)
         powers = [2**p for p in range(0, 40) if lengths[0] <= 2**p <= lengths[-1]]
@@ -221,8 +225,14 @@ def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> st
     """What the figure shows: model, device, storage with its limit, ways and states, repeats, depth."""
     ways = [
         f"{series_label(run, series)} over "
-        f"{data_path(run, samples, series=series) or 'no proven data path'}, "
-        f"{cache_state(run, samples, series=series) or 'unverified'} page cache"
+        + ", ".join(
+            part
+            for part in (
+                data_path(run, samples, series=series) or "no proven data path",
+                say_cache(run, samples, series=series),
+            )
+            if part
+        )
         for series in load_series(run, analysis)
     ]
     parts = [

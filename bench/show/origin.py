@@ -39,6 +39,7 @@ UNITS: dict[str, Callable[[float], str]] = {
 }
 CHECKS = {
     "answer": "right answer",
+    "truth": "simulated truth",
     "dtype": "dtype on this device",
     "scaling": "layer-scaling error",
     "null": "price of the harness (null backend)",

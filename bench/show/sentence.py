@@ -6,10 +6,10 @@ from bench.analyse.answer import Analysis, Crossing, SweetSpot
 from bench.measure.record import RunRecord, Sample
 from bench.show.facts import (
     backend_name,
-    cache_state,
     data_path,
     device_name,
     main_spot,
+    say_cache,
     say_depth,
     say_repeats,
     series_label,
@@ -42,7 +42,7 @@ def describe_answer(run: RunRecord, samples: Sequence[Sample], analysis: Analysi
 def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, spot: SweetSpot) -> str:
     """One sentence that says one spot, and all that the answer depends on."""
     path = data_path(run, samples, series=spot.series) or "an unproven data path"
-    state = cache_state(run, samples, series=spot.series)
+    cache = say_cache(run, samples, series=spot.series)
     backend = backend_name(run, spot.series)
     by = f" by {backend}" if backend is not None else f" by {series_label(run, spot.series)}"
     single = spot.verdict == "crossover"
@@ -56,7 +56,7 @@ def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, s
     doubt = f"; suspect: {', '.join(suspects)}" if suspects else ""
     return (
         f"For {printable(run.model_name)} ({run.plan.dtype}) on {device_name(run)}, "
-        f"loading from {storage_name(run)}{by} over {path} ({state or 'unverified'} page cache), "
+        f"loading from {storage_name(run)}{by} over {path}{f' ({cache})' if cache else ''}, "
         f"{_predicate(spot)} ({', '.join(part for part in qualities if part)}{doubt})."
     )
 
