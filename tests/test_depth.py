@@ -2,7 +2,15 @@ from random import Random
 
 import pytest
 
-from bench.arms.depth import Depth, DepthPlan, check_scaling, choose_layers, plan_depths, time_depths
+from bench.arms.depth import (
+    Depth,
+    DepthPlan,
+    NothingHeldOutError,
+    check_scaling,
+    choose_layers,
+    plan_depths,
+    time_depths,
+)
 from bench.arms.memory import MemoryShortError
 from bench.arms.model import find_layers
 from bench.catalog.geometry import LayerKind
@@ -103,6 +111,14 @@ def test_a_kind_of_which_no_layer_is_built_cannot_be_scaled() -> None:
         plan_depths(build_small("deepseek_v3", layers=[0]))
 
 
+def test_a_kind_with_a_single_layer_stands_for_itself_in_the_check() -> None:
+    built = build_small("deepseek_v3", layers=[0, 1, 2])  # one dense layer, two with experts
+    check = check_scaling(
+        built, time_once=lambda: 1.0 + built.model.config.num_hidden_layers, random=Random(0)
+    )
+    assert (check.layers, check.predicted_s, check.measured_s) == (3, 4.0, 4.0)
+
+
 def test_scaling_cannot_be_checked_with_one_layer_of_a_kind() -> None:
-    with pytest.raises(ValueError, match="only one full layer"):
+    with pytest.raises(NothingHeldOutError, match="one layer of each kind"):
         check_scaling(build_small("qwen3", layers=[0]), time_once=lambda: 1.0, random=Random(0))

@@ -99,6 +99,8 @@ def test_the_longest_length_is_the_one_for_which_all_rounds_fit() -> None:
     # 8 rounds of 10 s, of which 2 s start the process: 8 s hold 1 + 2 + 4
     assert longest_within((64, 128, 256, 512), costs, left_s=80.0, startup_s=2.0, num_rounds=8) == 256
     assert longest_within((64, 128, 256, 512), costs, left_s=1.0, startup_s=2.0, num_rounds=8) == 64
+    assert longest_within((64, 128), costs, left_s=14.9, startup_s=2.0, num_rounds=8) == 64
+    assert longest_within((64, 128), costs, left_s=15.0, startup_s=2.0, num_rounds=8) == 128
 
 
 def test_a_budget_in_which_the_shortest_length_does_not_fit_is_refused() -> None:

@@ -41,7 +41,7 @@ def choose_lengths(progress: Progress) -> tuple[int, ...]:
     )
     if not _never_cross(bands) and should_stop(replace(state, remaining_s=None)):
         return ()
-    if plan.tokens is not None:
+    if plan.tokens is not None or len(progress.allowed) == 1:
         return progress.allowed
     if _never_cross(bands):
         return coarse_grid(state)

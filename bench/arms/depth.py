@@ -26,6 +26,10 @@ OUT_OF_CACHE_BYTES = (
 )  # layers that fit in a last-level cache together would run faster than the real stack
 
 
+class NothingHeldOutError(Exception):
+    """Too few layers are built to predict one from another."""
+
+
 @dataclass(frozen=True, slots=True)
 class Depth:
     """A stack that really runs: positions among the built layers, and its name in the records."""
@@ -186,7 +190,7 @@ def check_scaling(
     Interleaved, medians over `num_rounds`.
 
     Raises:
-        ValueError: fewer than two layers of some kind are built, so that none can be held out.
+        NothingHeldOutError: no kind has two layers built.
     """
     held_out = tuple(range(len(built.layers)))
     plan = _half_plan(built)
@@ -200,12 +204,13 @@ def check_scaling(
 
 
 def _half_plan(built: BuiltModel) -> DepthPlan:
+    """Half of the built layers of each kind; a single one stands for itself."""
+    if len(set(built.kinds)) == len(built.kinds):
+        raise NothingHeldOutError("one layer of each kind is built, so that no depth can be held out")
     depths, repeats = [Depth((), "0")], [0.0]
     for kind in sorted(set(built.kinds), key=built.kinds.index):
         positions = [p for p, other in enumerate(built.kinds) if other == kind]
-        half = positions[: min(LAYERS_PER_KIND, len(positions) // 2)]
-        if not half:
-            raise ValueError(f"only one {name_kind(kind)} layer is built; scaling cannot be checked with it")
+        half = positions[: max(1, min(LAYERS_PER_KIND, len(positions) // 2))]
         depths.append(Depth(tuple(half), f"{name_kind(kind)}:{len(half)}"))
         repeats.append(len(positions) / len(half))
     return DepthPlan(tuple(depths), tuple(repeats), len(built.layers))

@@ -15,6 +15,7 @@ from bench.measure.runner import ROUNDS_PLANNED, MeasureError
 from bench.measure.source import Source
 
 WALK_SHARE = 0.01  # of the budget: the walk over rising lengths ends with the first case that takes longer
+FEWEST_ROUNDS_OF_TWO = 3  # enough for an interval
 PREFLIGHT_SHARE = 0.6  # of the budget at most
 
 
@@ -88,7 +89,10 @@ def _too_small(budget_s: float, shortest: int, needed_s: float) -> PlanError:
 def longest_within(
     lengths: Sequence[int], cost_s: Mapping[int, float], *, left_s: float, startup_s: float, num_rounds: int
 ) -> int:
-    """The longest length for which `num_rounds` rounds over all shorter ones fit into what is left; at least the first."""
+    """The longest length for which `num_rounds` rounds over all shorter ones fit into what is left.
+
+    At least the first; and the second where three rounds of both fit, for one length alone gives no answer.
+    """
     allowance_s = left_s / num_rounds - startup_s
     spent_s = 0.0
     longest = lengths[0]
@@ -97,6 +101,9 @@ def longest_within(
         if spent_s > allowance_s:
             break
         longest = length
+    if longest == lengths[0] and len(lengths) > 1:
+        both_s = cost_s[lengths[0]] + cost_s[lengths[1]] + startup_s
+        longest = lengths[1] if both_s * FEWEST_ROUNDS_OF_TWO <= left_s else longest
     return longest
 
 

@@ -16,6 +16,7 @@ EXPLANATIONS: dict[str, str] = {
     "mfu_above_one": "Recompute reached more than the matrix rate of its rounds: the processor's speed swings.",
     "busy_machine": "Other work shared the processor with the sweep; the intervals tell by how much.",
     "budget_left": "The next length would not have fitted into what was left of the budget.",
+    "scaling_unchecked": "Memory held one layer of each kind only, so none could be predicted from another.",
     "scaling_error": "A few layers, scaled, predicted a deeper stack badly here: recompute is as uncertain.",
     "failed": "The sweep stopped before its end; what was measured stands.",
     "another_run": "Another sweep was using the same folder at the same time; each disturbed the other.",
