@@ -100,6 +100,7 @@ def choose_layers(
     fixed_bytes: int,
     available_bytes: int,
     choice: LayerChoice,
+    kv_bytes: int = 0,
 ) -> tuple[int, ...]:
     """Indices of the real model's layers to build.
 
@@ -109,21 +110,24 @@ def choose_layers(
 
     Args:
         kinds: of all layers.
-        layer_bytes: weights and KV of each layer.
+        layer_bytes: weights of each layer.
         fixed_bytes: weights outside the layers.
         available_bytes: memory free on the device.
         choice: what was asked.
+        kv_bytes: KV of one layer; it takes memory, and how many layers are run must not depend on it.
 
     Raises:
         MemoryShortError: not even one layer of each kind fits.
     """
     everything = tuple(range(len(kinds)))
-    if choice == "all" or (choice == "auto" and fixed_bytes + sum(layer_bytes) <= available_bytes // 2):
+    if choice == "all" or (
+        choice == "auto" and fixed_bytes + sum(layer_bytes) + kv_bytes * len(kinds) <= available_bytes // 2
+    ):
         return everything
     wanted = -(-OUT_OF_CACHE_BYTES // max(1, min(layer_bytes)))
     for count in range(min(max(wanted, FEWEST_LAYERS), LAYERS_PER_KIND), 0, -1):
         kept = _first_of_each(kinds, count)
-        needed = fixed_bytes + sum(layer_bytes[index] for index in kept)
+        needed = fixed_bytes + sum(layer_bytes[index] + kv_bytes for index in kept)
         if needed <= (available_bytes // 2 if count > 1 else available_bytes):
             return kept
     raise MemoryShortError(

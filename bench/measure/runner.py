@@ -62,9 +62,7 @@ def run_rounds(
         if job is None:
             _notice_rest(rounds, lengths, left_s=left_s)
             return
-        observer.on_round(
-            rounds.next_round, tuple(sorted({g[0].prefix_tokens for g in job.passes[0].groups}))
-        )
+        observer.on_round(rounds.next_round, _lengths_of(job))
         _measure_round(rounds, job, source=source, writer=writer, observer=observer, clock=clock)
         rounds.next_round += 1
 

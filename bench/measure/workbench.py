@@ -126,10 +126,11 @@ def open_workbench(setup: Setup, *, longest: int, now_s: Callable[[], float], se
     kv_bytes = setup.layout.bytes_at(longest)
     layers = choose_layers(
         kinds,
-        [count * dtype.itemsize + kv_bytes // len(kinds) for count in elements],
+        [count * dtype.itemsize for count in elements],
         fixed_bytes=fixed * dtype.itemsize,
         available_bytes=available_bytes(device),
         choice=plan.layers,
+        kv_bytes=kv_bytes // len(kinds),
     )
     built = build_model(
         setup.model.config,

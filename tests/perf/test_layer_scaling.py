@@ -8,31 +8,17 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.arms.depth import plan_depths, time_depths
 from bench.arms.prefill import draw_tokens
-from bench.measure.checks import SLOW_DTYPE_RATIO, compare_rates
-from bench.measure.plan import Plan
-from bench.measure.setup import work_out
-from bench.measure.workbench import Workbench, open_workbench
+from tests.perf.devices import has_bfloat16, open_bench
 from tests.perf.pairs import measure_ratios, write_ratio
 
 NUM_PAIRS = 7
 
 
-def _open(model: str, dtype: str, tokens: int) -> Workbench:
-    plan = Plan.model_validate({"model": model, "dtype": dtype, "layers": "all"})
-    return open_workbench(work_out(plan), longest=tokens, now_s=time.monotonic, seed=0)
-
-
-def _fast_dtype() -> str:
-    """bfloat16 where the device has hardware for it, else float32."""
-    rates = compare_rates(_open("qwen3-0.6b", "bfloat16", 64))
-    return "bfloat16" if rates["bfloat16"] >= SLOW_DTYPE_RATIO * rates["float32"] else "float32"
-
-
 @pytest.mark.parametrize("model", ["qwen3-0.6b", "qwen3-1.7b"])
 @pytest.mark.parametrize("tokens", [512, 2048, 4096])
 def test_scaled_layers_against_the_whole_model(benchmark: BenchmarkFixture, model: str, tokens: int) -> None:
-    dtype = _fast_dtype()
-    bench = _open(model, dtype, tokens)
+    dtype = "bfloat16" if has_bfloat16() else "float32"
+    bench = open_bench(model, dtype, tokens=tokens, layers="all")
     prefill = bench.prefill(tokens)
     ids = draw_tokens(bench.built, tokens, seed=0)
     whole, scaled = plan_depths(bench.built), plan_depths(bench.built, scaled=True)

@@ -1,14 +1,10 @@
 """The recompute arm against the machine's own matrix rate: same dtype, same shapes, in pairs."""
 
-import time
-
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.arms.case import Case
-from bench.measure.plan import Plan
-from bench.measure.setup import work_out
-from bench.measure.workbench import open_workbench
+from tests.perf.devices import has_bfloat16, open_bench
 from tests.perf.pairs import measure_ratios, write_ratio
 
 NUM_PAIRS = 8
@@ -20,12 +16,9 @@ def test_prefill_of_qwen3_8b_layers_against_gemm(
     benchmark: BenchmarkFixture, dtype: str, tokens: int
 ) -> None:
     """Ratio of rates: (flops/s of the whole prefill) / (flops/s of its matrices alone)."""
-    bench = open_workbench(
-        work_out(Plan.model_validate({"model": "qwen3-8b", "dtype": dtype, "layers": "fit"})),
-        longest=tokens,
-        now_s=time.monotonic,
-        seed=0,
-    )
+    if dtype == "bfloat16" and not has_bfloat16():
+        pytest.skip("this device has no hardware for bfloat16")
+    bench = open_bench("qwen3-8b", dtype, tokens=tokens, layers="fit")
     recompute = bench.recompute_arm(bench.prefill(tokens), seed=0)
     gemm = bench.gemm_arm(seed=0)
     prefill, product = Case("recompute", "recompute", tokens), Case("gemm", "gemm", tokens)

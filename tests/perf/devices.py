@@ -1,0 +1,22 @@
+"""Which dtypes are worth measuring on this device."""
+
+import time
+from functools import cache
+
+from bench.measure.checks import SLOW_DTYPE_RATIO, compare_rates
+from bench.measure.plan import Plan
+from bench.measure.setup import work_out
+from bench.measure.workbench import Workbench, open_workbench
+
+
+def open_bench(model: str, dtype: str, *, tokens: int, layers: str) -> Workbench:
+    """A model under the plan's defaults, with room for `tokens`."""
+    plan = Plan.model_validate({"model": model, "dtype": dtype, "layers": layers})
+    return open_workbench(work_out(plan), longest=tokens, now_s=time.monotonic, seed=0)
+
+
+@cache
+def has_bfloat16() -> bool:
+    """True where the device multiplies bfloat16 in hardware; emulated, a benchmark takes an hour."""
+    rates = compare_rates(open_bench("qwen3-0.6b", "bfloat16", tokens=64, layers="fit"))
+    return rates["bfloat16"] >= SLOW_DTYPE_RATIO * rates["float32"]
