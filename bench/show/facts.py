@@ -164,9 +164,10 @@ def say_depth(samples: Sequence[Sample]) -> str | None:
 
 
 def say_repeats(samples: Sequence[Sample]) -> str:
-    """Rounds and samples that were really measured."""
-    rounds = len({sample.round for sample in samples})
-    repeats = max((sample.sample for sample in samples), default=-1) + 1
+    """Rounds and samples of the arms that were really measured; the matrix rate is no arm."""
+    arms = [sample for sample in samples if sample.case.arm != "gemm"]
+    rounds = len({sample.round for sample in arms})
+    repeats = max((sample.sample for sample in arms), default=-1) + 1
     return f"{rounds} round{'s' * (rounds != 1)} × {repeats} sample{'s' * (repeats != 1)}"
 
 
