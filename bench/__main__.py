@@ -1,14 +1,12 @@
-"""The command line of kvcross.
+"""The command line of kvcross; nothing else in the tree parses arguments, prints or sets exit codes.
 
 Exit codes: 0 fine, 1 failed, 2 usage, 3 measured but suspect or inconclusive.
 """
 
-# Parses arguments, prints, sets exit codes; nothing else in the tree does.
-
 import json
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -19,7 +17,6 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from bench.analyse.analysis import analyse
-from bench.analyse.answer import Analysis
 from bench.analyse.frames import crossover_frame, summary_frame
 from bench.analyse.policy import choose_lengths
 from bench.analyse.stats import AnalysisError
@@ -29,12 +26,12 @@ from bench.catalog.fields import CatalogError
 from bench.measure.folder import find_latest
 from bench.measure.limit import LimitRefusedError
 from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec, parse_lengths
-from bench.measure.record import RecordError, RunRecord, Sample, read_run, read_samples
+from bench.measure.record import RecordError, read_run, read_samples
 from bench.measure.runner import MeasureError
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.compare import DifferentMachinesError, Result, compare
-from bench.show.facts import main_spot, suspect_codes
+from bench.show.facts import is_sound
 from bench.show.files import write_results
 from bench.show.origin import check_rows
 from bench.show.progress import SweepProgress
@@ -143,7 +140,9 @@ def sweep(
     """Measure recompute and load on this machine and locate the crossover."""
     _make_scratch(data_dir)
     if resume is not None:
-        _measure(read_run(resume).plan, data_dir=data_dir, results=results, resume=resume)
+        asked = read_run(resume).plan
+        where = asked.data_dir if asked.data_dir is not None and data_dir == SCRATCH else data_dir
+        _measure(asked, data_dir=where, results=results, resume=resume)
         return
     if model is None:
         raise PlanError("no model is named; try: make sweep MODEL=qwen3-8b")
@@ -177,6 +176,7 @@ def sweep(
             "budget_s": _parsed(parse_duration, budget),
             "precision": precision,
             "seed": seed,
+            "data_dir": None if data_dir == SCRATCH else data_dir,
             "limit_bytes_per_s": _parsed(parse_rate, limit),
             "working_set_bytes": _parsed(parse_bytes, working_set),
         }
@@ -273,18 +273,9 @@ def _finish(folder: Path) -> None:
         out.print(f"notice: {notice.message}", markup=False)
     out.print(describe_answer(run, samples, analysis), markup=False)
     out.print(str(folder), markup=False)
-    raise typer.Exit(_exit_code(run, samples, analysis))
-
-
-def _exit_code(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> int:
     if run.state != "complete" or not samples:
-        return FAILED
-    spot = main_spot(run, analysis)
-    if spot is None or spot.verdict == "inconclusive":
-        return SUSPECT
-    if suspect_codes(run, samples, analysis, series=spot.series):
-        return SUSPECT
-    return 0
+        raise typer.Exit(FAILED)
+    raise typer.Exit(0 if is_sound(run, samples, analysis) else SUSPECT)
 
 
 def _say_error(error: Exception) -> None:

@@ -257,3 +257,17 @@ def test_impossible_options_are_refused_before_anything_runs(option: str, value:
     finished = run_bench("sweep", "qwen3-8b", f"{option}={value}", cwd=tmp_path)
     assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
     assert not list(tmp_path.glob("results/*/*/*"))
+
+
+def test_a_resumed_sweep_goes_back_to_the_drive_it_began_on(tiny: Path, tmp_path: Path) -> None:
+    drive = tmp_path / "drive"
+    drive.mkdir()
+    arguments = _sweep_of(tiny, "--budget", "300s", "--rounds", "1", "--data-dir", str(drive))
+    folder = _result(run_bench(*arguments, cwd=tmp_path), tmp_path)
+    assert read_run(folder).plan.data_dir == drive
+    header = folder / "run.json"
+    header.write_text(header.read_text().replace('"state": "complete"', '"state": "interrupted"'))
+    drive.rmdir()
+    refused = run_bench("sweep", "--resume", folder, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert str(drive) in refused.stderr

@@ -120,6 +120,18 @@ def test_the_attention_kernel_is_the_one_that_ran(name: str, kernel: str) -> Non
     assert ("attention_math" in outcome.notices) == (kernel == "sdpa-math")
 
 
+@pytest.mark.parametrize(("name", "kernel"), [("qwen3", "sdpa-flash-cpu"), ("deepseek_v3", "sdpa-math")])
+def test_a_length_warmed_up_at_a_shorter_one_still_names_its_kernel(name: str, kernel: str) -> None:
+    _, prefill, clock = set_up(name, layers=[0, 1])
+    arm = RecomputeArm(prefill, now_s=clock.now_s, flops=flops)
+    arm.warm_up(Case("recompute", "r", 8))
+    case = Case("recompute", "r", 20)
+    arm.prepare(case)
+    outcome = arm.run(case)
+    assert outcome.attention_kernel == kernel
+    assert ("attention_math" in outcome.notices) == (kernel == "sdpa-math")
+
+
 def test_no_attention_is_no_kernel() -> None:
     assert observe_attention(lambda: torch.ones(2) + 1, implementation="sdpa") == "none"
 

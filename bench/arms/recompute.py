@@ -69,14 +69,20 @@ class RecomputeArm:
         finish(built.device)
 
     def prepare(self, case: Case) -> None:
-        """Have the prefix's KV in place where the question is about what comes after it."""
-        self._put_in_place(self._tokens(case)[1])
+        """Have the prefix's KV in place where the question is about what comes after it.
+
+        Raises:
+            MemoryShortError: the device has not the memory for a forward of this length.
+        """
+        tokens, past_tokens = self._tokens(case)
+        self._require_memory(tokens, past_tokens)
+        self._put_in_place(past_tokens)
 
     def run(self, case: Case) -> Outcome:
         """Seconds of the real model's prefill."""
         tokens, past_tokens = self._tokens(case)
         built = self._prefill.built
-        kernel = self._kernels.get((case.prefix_tokens, case.suffix_tokens))
+        kernel = self._kernel_of(case)
         slow = (MATH_NOTICE,) if kernel is not None and "math" in kernel else ()
         timed = time_depths(
             built, self._plan, time_once=lambda: self._time(tokens, past_tokens), random=self._random

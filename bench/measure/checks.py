@@ -115,8 +115,8 @@ def _compare_dtypes(bench: Workbench) -> CheckDone:
     if ratio >= SLOW_DTYPE_RATIO:
         return CheckDone("dtype", result)
     message = (
-        f"{bench.setup.plan.dtype} products run at {ratio:.2f} of the float32 rate on this device, which has no "
-        f"hardware for them: recompute is slower than it need be; compare with --dtype float32"
+        f"{bench.setup.plan.dtype} products run at {ratio:.2f} of the float32 rate on this device, as "
+        f"without hardware for them: recompute is slower than it need be; compare with --dtype float32"
     )
     # true of this machine, though not of a better choice on it: the measurement itself is sound
     return CheckDone("dtype", result, Notice(code="slow_dtype", message=message, suspect=False))

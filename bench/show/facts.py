@@ -225,6 +225,14 @@ def suspect_codes(
     return tuple(printable(code) for code in found if code not in harmless)
 
 
+def is_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> bool:
+    """True when the main answer is decided and nothing makes it suspect."""
+    spot = main_spot(run, analysis)
+    if spot is None or spot.verdict == "inconclusive":
+        return False
+    return not suspect_codes(run, samples, analysis, series=spot.series)
+
+
 def harmless_codes(run: RunRecord) -> frozenset[str]:
     """Codes that do not make an answer suspect: listed so by the run, or said by the interval already."""
     return SAID_BY_THE_INTERVAL | {notice.code for notice in run.notices if not notice.suspect}
