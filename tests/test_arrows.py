@@ -31,6 +31,7 @@ ALLOWED = {
         "kvio.layout",
     },
     "bench.stacks": {"bench.stacks", "bench.measure", "bench.catalog", "kvio"},
+    "bench.verbs": {"bench", "kvio"},
     "bench.__main__": {"bench", "kvio"},
 }
 # optional packages and the one file that may import each

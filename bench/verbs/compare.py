@@ -1,0 +1,22 @@
+"""`compare`: answers of several sweeps side by side."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.analyse.analysis import analyse
+from bench.measure.record import read_run, read_samples
+from bench.show.compare import Result
+from bench.show.compare import compare as compare_results
+from bench.verbs.options import out
+
+
+def compare(folders: Annotated[list[Path], typer.Argument(help="result folders")]) -> None:
+    """Answers of several sweeps side by side; refuses to mix machines."""
+    results = []
+    for folder in folders:
+        run, (samples, _) = read_run(folder), read_samples(folder)
+        results.append(Result(run, samples, analyse(run, samples)))
+    comparison = compare_results(results)
+    out.print(comparison.table() if out.is_terminal else comparison.plain(), markup=False)

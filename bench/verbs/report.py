@@ -1,0 +1,61 @@
+"""`report`: everything that derives from the samples of a sweep, written and printed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.analyse.analysis import analyse
+from bench.analyse.frames import crossover_frame, summary_frame
+from bench.measure.folder import find_latest
+from bench.measure.record import RecordError, read_run, read_samples
+from bench.show.facts import is_sound
+from bench.show.files import write_results
+from bench.show.origin import check_rows
+from bench.show.sentence import describe_answer
+from bench.show.table import closing_table, plain_table
+from bench.verbs.options import RESULTS, out
+
+FAILED, SUSPECT = 1, 3
+
+
+def report(
+    folder: Annotated[Path | None, typer.Argument(help="result folder; default the newest")] = None,
+) -> None:
+    """Recompute everything from the samples of a sweep, without measuring."""
+    finish(folder or _newest())
+
+
+def _newest() -> Path:
+    found = find_latest(RESULTS)
+    if found is None:
+        raise RecordError(f"{RESULTS}: no sweep here yet; start one with: make sweep MODEL=qwen3-8b")
+    return found
+
+
+def finish(folder: Path) -> None:
+    """Derive and write everything, print table and answer; the last line names the folder."""
+    run, (samples, dropped) = read_run(folder), read_samples(folder)
+    run = run.model_copy(update={"notices": (*run.notices, *dropped)})
+    analysis = analyse(run, samples)
+    write_results(
+        folder,
+        run,
+        samples,
+        analysis=analysis,
+        summary=summary_frame(analysis),
+        crossover=crossover_frame(analysis),
+    )
+    if out.is_terminal:
+        out.print(closing_table(run, analysis))
+    else:
+        out.print(plain_table(run, analysis), markup=False)
+    for name, said, _ in check_rows(run):
+        out.print(f"{name}: {said}", markup=False)
+    for notice in run.notices:
+        out.print(f"notice: {notice.message}", markup=False)
+    out.print(describe_answer(run, samples, analysis), markup=False)
+    out.print(str(folder), markup=False)
+    if run.state != "complete" or not samples:
+        raise typer.Exit(FAILED)
+    raise typer.Exit(0 if is_sound(run, samples, analysis) else SUSPECT)

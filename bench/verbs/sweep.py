@@ -1,0 +1,124 @@
+"""`sweep`: measure both arms and locate the crossover."""
+
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from bench.analyse.policy import choose_lengths
+from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec, parse_lengths
+from bench.measure.record import read_run
+from bench.measure.sweep import Hands, resume_sweep, run_sweep
+from bench.measure.units import parse_bytes, parse_duration, parse_rate
+from bench.show.progress import SweepProgress
+from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parsed
+from bench.verbs.report import finish
+
+
+def sweep(
+    model: Annotated[
+        str | None, typer.Argument(help="catalogue key, config.json or its folder, or hub name")
+    ] = None,
+    tokens: Annotated[
+        str, option("prefix lengths, such as 512,1024,2048; auto lets the sweep choose")
+    ] = "auto",
+    budget: Annotated[str, option("time for the whole sweep, such as 180s or 10m")] = "180s",
+    precision: Annotated[
+        float, option("stop when C* is known this well: half-width of the interval, relative")
+    ] = 0.10,
+    rounds: Annotated[int | None, option("rounds at most; default as many as the budget allows")] = None,
+    samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
+    backend: Annotated[str, option("posix, hostmem, simulated, null; several with commas")] = "posix",
+    layout: Annotated[str, option("best, lmcache, vllm-fs, sglang-page; several with commas")] = "best",
+    buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
+    chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
+    threads: Annotated[int | None, option("reading threads; default the layout's")] = None,
+    request: Annotated[str | None, option("bytes of one read, such as 4MiB; default a whole chunk")] = None,
+    limit: Annotated[
+        str | None, option("kernel read limit, such as 100MB/s: what if my drive gave this?")
+    ] = None,
+    data_dir: Annotated[Path, option("where KV files go: the drive that is measured")] = SCRATCH,
+    working_set: Annotated[str | None, option("bytes of KV files, such as 8GiB")] = None,
+    dtype: Annotated[str, option("bfloat16, float16 or float32")] = "bfloat16",
+    device: Annotated[str, option("auto, cpu, cuda, cuda:1 …")] = "auto",
+    attention: Annotated[str, option("auto, sdpa, eager, flash_attention_2")] = "auto",
+    layers: Annotated[str, option("auto; all: the whole model; fit: a few layers, scaled")] = "auto",
+    prefill_chunk: Annotated[int | None, option("split the prefill as engines do")] = None,
+    suffix_tokens: Annotated[int, option("ask the marginal question for so many next tokens")] = 0,
+    weights: Annotated[str | None, option("folder with real weights (safetensors)")] = None,
+    seed: Annotated[int, option("of order, bytes, weights and tokens")] = 0,
+    results: Annotated[Path, option("where result folders are made")] = RESULTS,
+    resume: Annotated[Path | None, option("go on with the sweep in this result folder")] = None,
+) -> None:
+    """Measure recompute and load on this machine and locate the crossover."""
+    make_scratch(data_dir)
+    if resume is not None:
+        asked = read_run(resume).plan
+        where = asked.data_dir if asked.data_dir is not None and data_dir == SCRATCH else data_dir
+        _measure(asked, data_dir=where, results=results, resume=resume)
+        return
+    if model is None:
+        raise PlanError("no model is named; try: make sweep MODEL=qwen3-8b")
+    loads = tuple(
+        LoadSpec(
+            backend=one,
+            preset=preset,
+            direct=False if buffered else None,
+            chunk_tokens=chunk_tokens,
+            num_threads=threads,
+            request_bytes=parsed(parse_bytes, request),
+        )
+        for one in backend.split(",")
+        for preset in layout.split(",")
+    )
+    plan = Plan.model_validate(
+        {
+            "model": model,
+            "dtype": dtype,
+            "device": device,
+            "attention": attention,
+            "prefill_chunk": prefill_chunk,
+            "suffix_tokens": suffix_tokens,
+            "layers": layers,
+            "weights": weights,
+            "loads": loads,
+            "simulation": SimulationSpec() if "simulated" in backend.split(",") else None,
+            "tokens": parse_lengths(tokens),
+            "num_rounds": rounds,
+            "num_samples": samples,
+            "budget_s": parsed(parse_duration, budget),
+            "precision": precision,
+            "seed": seed,
+            "data_dir": None if data_dir == SCRATCH else data_dir,
+            "limit_bytes_per_s": parsed(parse_rate, limit),
+            "working_set_bytes": parsed(parse_bytes, working_set),
+        }
+    )
+    _measure(plan, data_dir=data_dir, results=results, resume=None)
+
+
+def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) -> None:
+    """Measure, then show what came of it, even after an interrupt."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    with SweepProgress(out, plan.budget_s) as progress:
+        hands = Hands(policy=choose_lengths, observer=progress)
+        if resume is None:
+            folder = run_sweep(plan, root=results, data_dir=data_dir, hands=hands)
+        else:
+            folder = resume_sweep(resume, data_dir=data_dir, hands=hands)
+    _ignore_interrupts()
+    finish(folder)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """End the measuring; what follows (removing files, writing results) is short and not interrupted again."""
+    _ignore_interrupts()
+    raise KeyboardInterrupt
+
+
+def _ignore_interrupts() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
