@@ -1,6 +1,7 @@
 """Presets and chunk geometry: bytes, counts and offsets of real stacks' files."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,24 @@ def test_a_chunk_of_llama_8b_lies_and_is_read_as_the_stack_does_it(name: str) ->
         preset.open_per_read,
     )
     assert geometry.notices == {}
+
+
+def test_the_page_on_layouts_lists_every_preset_as_it_is() -> None:
+    lines = (Path(__file__).parent.parent / "docs" / "layouts.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| `")]
+    assert {
+        row[0].strip("`"): (row[1], int(row[2]), row[4], int(row[5]), row[7], row[8]) for row in cells
+    } == {
+        name: (
+            f"{preset.stack} {preset.version}",
+            preset.chunk_tokens,
+            preset.order,
+            preset.header_bytes,
+            "direct" if preset.direct else "buffered",
+            f"{preset.num_threads} × {preset.queue_depth}",
+        )
+        for name, preset in PRESETS.items()
+    }
 
 
 def test_reads_begin_behind_the_header_or_with_it() -> None:
