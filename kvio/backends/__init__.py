@@ -12,6 +12,7 @@ from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import Backend, KVIOError, Unavailable
 from kvio.backends.setting import BackendSetting
 from kvio.backends.simulated import SimulatedReader
+from kvio.backends.uring import MOST_IN_FLIGHT, UringBackend, try_uring
 
 Probe = Callable[[Path, Mapping[str, str]], Unavailable | None]
 
@@ -49,6 +50,9 @@ BACKENDS: dict[str, BackendKind] = {
     "simulated": BackendKind(blocking(SimulatedReader), moves_bytes=False, from_storage=False),
     "hostmem": BackendKind(blocking(HostMemReader), moves_bytes=True, from_storage=False),
     "posix": BackendKind(blocking(PosixReader), moves_bytes=True, from_storage=True),
+    "uring": BackendKind(
+        UringBackend, moves_bytes=True, from_storage=True, most_in_flight=MOST_IN_FLIGHT, probe=try_uring
+    ),
 }
 
 
