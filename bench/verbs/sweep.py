@@ -31,13 +31,16 @@ def sweep(
     ] = 0.10,
     rounds: Annotated[int | None, option("rounds at most; default as many as the budget allows")] = None,
     samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
-    backend: Annotated[str, option("posix, hostmem, simulated, null; several with commas")] = "posix",
+    backend: Annotated[str, option("posix, uring, hostmem, simulated, null; several with commas")] = "posix",
     layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
     buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
     threads: Annotated[int | None, option("reading threads; default the layout's")] = None,
     queue_depth: Annotated[
         int | None, option("reads in flight over all threads; of posix, the threads; default the layout's")
+    ] = None,
+    backend_option: Annotated[
+        list[str] | None, option("what one backend alone knows: BACKEND.NAME=VALUE; may be repeated")
     ] = None,
     request: Annotated[str | None, option("bytes of one read, such as 4MiB; default a whole chunk")] = None,
     limit: Annotated[
@@ -65,6 +68,7 @@ def sweep(
         return
     if model is None:
         raise PlanError("no model is named; try: make sweep MODEL=qwen3-8b")
+    asked_options = _parse_options(backend_option or [], backend.split(","))
     loads = tuple(
         LoadSpec(
             backend=one,
@@ -73,6 +77,7 @@ def sweep(
             chunk_tokens=chunk_tokens,
             num_threads=threads,
             queue_depth=queue_depth,
+            options=_options_of(one, asked_options),
             request_bytes=parsed(parse_bytes, request),
         )
         for one in backend.split(",")
@@ -102,6 +107,28 @@ def sweep(
         }
     )
     _measure(plan, data_dir=data_dir, results=results, resume=None)
+
+
+def _parse_options(texts: list[str], backends: list[str]) -> dict[tuple[str, str], str]:
+    """Value by backend and name.
+
+    Raises:
+        PlanError: not BACKEND.NAME=VALUE, or a backend that is not measured.
+    """
+    found = {}
+    for text in texts:
+        name, is_there, value = text.partition("=")
+        backend, dot, key = name.partition(".")
+        if not (is_there and dot and key):
+            raise PlanError(f"option {text!r} is not BACKEND.NAME=VALUE")
+        if backend not in backends:
+            raise PlanError(f"option {text!r} is of {backend}, which is not measured; add it to --backend")
+        found[backend, key] = value
+    return found
+
+
+def _options_of(backend: str, options: dict[tuple[str, str], str]) -> dict[str, str]:
+    return {key: value for (name, key), value in options.items() if name == backend}
 
 
 def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) -> None:
