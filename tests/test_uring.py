@@ -147,6 +147,34 @@ def test_waiting_lets_other_threads_run() -> None:
     assert (found, order) == ([Result(7, 2)], ["written", "read"])
 
 
+def test_draining_waits_for_what_the_kernel_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    buffer, ring = HostBuffer(4096), Ring(2)
+    for tag, offset in ((1, 0), (2, 2)):  # the second is queued only, and taken back
+        ring.queue_read(tag, reader, offset=0, address=buffer.address + offset, num_bytes=2, buffer=None)
+        if tag == 1:
+            ring.submit()
+    waits = threading.Event()
+    real = Ring._enter
+
+    def enter(ring: Ring, min_results: int) -> None:
+        waits.set()
+        real(ring, min_results)
+
+    monkeypatch.setattr(Ring, "_enter", enter)
+    thread = threading.Thread(target=lambda: (waits.wait(), os.write(writer, b"kvKV")))
+    thread.start()
+    ring.drain()
+    asked, _ = waits.is_set(), waits.set()  # lets the writer go, should nobody have waited
+    assert asked
+    assert bytes(buffer.view[:4]) == b"kv\0\0"
+    assert (ring.num_queued, ring.num_under_way) == (0, 0)
+    thread.join()
+    ring.close()
+    os.close(reader)
+    os.close(writer)
+
+
 def test_waiting_for_nothing_is_refused_rather_than_for_ever() -> None:
     ring = Ring(1)
     with pytest.raises(ValueError, match="nothing to wait for"):
