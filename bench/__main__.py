@@ -9,13 +9,16 @@ from collections.abc import Callable
 import typer
 from pydantic import ValidationError
 
+from bench.analyse.inputs import InputError
 from bench.analyse.stats import AnalysisError
 from bench.catalog.fields import CatalogError
 from bench.measure.limit import LimitRefusedError
 from bench.measure.plan import PlanError
 from bench.measure.record import RecordError
 from bench.measure.runner import MeasureError
+from bench.show.calculated import PlaceError
 from bench.show.compare import DifferentMachinesError
+from bench.verbs.capacity import capacity
 from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
 from bench.verbs.model import model
@@ -29,12 +32,15 @@ VERBS: tuple[Callable[..., None], ...] = (
     sweep,
     report,
     compare,
+    capacity,
 )
 USER_ERRORS = (
     CatalogError,
     DifferentMachinesError,
+    InputError,
     KVIOError,
     LimitRefusedError,
+    PlaceError,
     PlanError,
     RecordError,
     ValidationError,
