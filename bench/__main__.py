@@ -10,6 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from bench.analyse.inputs import InputError
+from bench.analyse.reuse.read import TraceError
 from bench.analyse.stats import AnalysisError
 from bench.catalog.fields import CatalogError
 from bench.measure.limit import LimitRefusedError
@@ -23,6 +24,7 @@ from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
 from bench.verbs.model import model
 from bench.verbs.report import report
+from bench.verbs.size import size
 from bench.verbs.sweep import sweep
 from kvio.backends.protocol import KVIOError
 
@@ -33,6 +35,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     report,
     compare,
     capacity,
+    size,
 )
 USER_ERRORS = (
     CatalogError,
@@ -43,6 +46,7 @@ USER_ERRORS = (
     PlaceError,
     PlanError,
     RecordError,
+    TraceError,
     ValidationError,
 )
 FAILURES = (MeasureError, AnalysisError)

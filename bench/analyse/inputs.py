@@ -26,8 +26,8 @@ def require_share(name: str, value: float, *, zero: bool = True) -> None:
         InputError: it is not.
     """
     if not (0 <= value <= 1 and (zero or value > 0)):
-        low = "0" if zero else "above 0"
-        raise InputError(f"{name} must be between {low} and 1, not {value:g}")
+        span = "between 0 and 1" if zero else "above 0 and at most 1"
+        raise InputError(f"{name} must be {span}, not {value:g}")
 
 
 def exact(value: float) -> Fraction:

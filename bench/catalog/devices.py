@@ -65,6 +65,7 @@ class Ssd(Entry):
     write_bytes_per_s: Figures = ()
     read_iops: Figures = ()
     capacities_bytes: Figures = ()
+    dwpd: Figures = ()
 
 
 class Link(Entry):
