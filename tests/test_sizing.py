@@ -84,10 +84,10 @@ def test_generated_tokens_are_written_when_they_are_kept() -> None:
 def test_a_sweep_gives_throughput_at_the_length_of_the_prompts_and_the_marginal_seconds() -> None:
     demand = find_demand([(2000, 1000)], LLAMA, work_in_seconds(CURVE), requests_per_s=1.0)
     assert (demand.full_work, demand.marginal_work) == (pytest.approx(2.5), pytest.approx(1.5))
-    measured = measured_throughput(demand, CURVE, num_gpus=1, source="test", longest_tokens=2000)
+    measured = measured_throughput(demand, CURVE, num_gpus=1, source="test", lengths=[2000])
     assert measured.tokens_per_s == pytest.approx(800)
     assert not measured.extrapolated
-    assert measured_throughput(demand, CURVE, num_gpus=1, source="test", longest_tokens=5000).extrapolated
+    assert measured_throughput(demand, CURVE, num_gpus=1, source="test", lengths=[2000, 5000]).extrapolated
 
 
 def test_the_means_are_over_requests_not_over_their_ratios() -> None:
@@ -224,6 +224,18 @@ def test_ssds_are_written_off_by_the_day_their_rated_writes_are_used() -> None:
     assert _values(rated["drives"])["years to the rated writes"] == pytest.approx(5)
     cost = "SSD, per million reused tokens"
     assert _values(rated["cost"])[cost] == pytest.approx(10 * _values(unknown["cost"])[cost])  # type: ignore[operator]
+
+
+def test_the_cost_of_ssd_counts_the_drives_that_endurance_makes_us_buy() -> None:
+    media = (Keeping("SSD", 0.1, lifetime_years=5, occupancy=1.0),)
+    day_bytes = 20 * 3200 * 327_680 * 86_400
+    drive = Drive(day_bytes // 10, None, 0.5, 5.0)
+    found = size_tables(
+        _sizing(stored_bytes=day_bytes, drive=drive, prices=Prices(None, media)), LLAMA, FLOPS
+    )
+    assert (_values(found["drives"])["drives"], _values(found["drives"])["drives for capacity"]) == (20, 10)
+    kept = Keeping("SSD", 0.1, lifetime_years=5, occupancy=0.5).reused_cost(327_680, 1.5)
+    assert _values(found["cost"])["SSD, per million reused tokens"] == pytest.approx(kept)
 
 
 def test_costs_of_keeping_need_a_reuse_rate() -> None:

@@ -3,6 +3,7 @@
 Means over requests, no queueing: what must be sustained, not what a burst needs.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -113,6 +114,8 @@ def find_demand(
         InputError: no requests, or a rate that is not positive.
     """
     require_positive("requests per second", requests_per_s)
+    if not 0 <= kept_output_tokens < math.inf:
+        raise InputError(f"kept output tokens must be 0 or more, not {kept_output_tokens:g}")
     found = [(tokens, min(hit, tokens - 1)) for tokens, hit in requests]
     if not found:
         raise InputError("no request to size for")

@@ -97,8 +97,11 @@ def recompute_curve(points: Sequence[Point], source: str) -> MeasuredCurve:
 
 
 def measured_throughput(
-    demand: Demand, curve: MeasuredCurve, *, num_gpus: int, source: str, longest_tokens: int
+    demand: Demand, curve: MeasuredCurve, *, num_gpus: int, source: str, lengths: Sequence[int]
 ) -> Throughput:
-    """Prompt tokens per second of a sweep: mean tokens / mean T(n), where `demand` counts work in seconds."""
-    outside = not curve.tokens[0] <= longest_tokens <= curve.tokens[-1]
+    """Prompt tokens per second of a sweep: mean tokens / mean T(n), where `demand` counts work in seconds.
+
+    One request at a time: an engine that batches does more, and its own throughput is the better figure.
+    """
+    outside = min(lengths) < curve.tokens[0] or max(lengths) > curve.tokens[-1]
     return Throughput(demand.input_tokens / demand.full_work, num_gpus, source, extrapolated=outside)

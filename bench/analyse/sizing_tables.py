@@ -131,7 +131,8 @@ def _demand_rows(sizing: Sizing) -> Iterable[Row]:
 
 def _gpu_rows(sizing: Sizing) -> Iterable[Row]:
     measured, target = sizing.measured, sizing.demand.tokens_per_s
-    yield Row("measured throughput", measured.tokens_per_s, "tokens/s", measured.source)
+    beyond = "; extrapolated beyond the lengths measured" if measured.extrapolated else ""
+    yield Row("measured throughput", measured.tokens_per_s, "tokens/s", measured.source + beyond)
     yield Row("GPUs measured", measured.num_gpus, "GPUs", "the smallest group that is added")
     yield Row("utilisation", sizing.utilisation, "share", "of the measured throughput, to plan with")
     without = count_gpus(target, measured, utilisation=sizing.utilisation)
@@ -226,14 +227,14 @@ def _cost_rows(sizing: Sizing) -> Iterable[Row]:
     if prices.media:
         reuses, how = _reuses(sizing)
         yield Row("reuses of each stored token", reuses, "1/day", how)
-        for medium in (_worn(medium, sizing) for medium in prices.media):
+        for medium in (_bought(medium, sizing) for medium in prices.media):
             yield from _medium_rows(medium, demand.token_bytes, reuses=reuses, again=again)
 
 
 def _medium_rows(medium: Keeping, token_bytes: int, *, reuses: float, again: float | None) -> Iterable[Row]:
     yield Row(
         f"{medium.name}, per million reused tokens", medium.reused_cost(token_bytes, reuses), "price",
-        f"{medium.price_per_gb:g} per GB over {medium.lifetime_years:.3g} years, {medium.occupancy:.0%} occupied",
+        f"{medium.price_per_gb:g} per GB over {medium.lifetime_years:.3g} years, {medium.occupancy:.3g} of it holds KV",
     )  # fmt: skip
     if again is not None:
         least = medium.break_even_reuses_per_day(token_bytes, again)
@@ -241,15 +242,19 @@ def _medium_rows(medium: Keeping, token_bytes: int, *, reuses: float, again: flo
         yield Row(f"{medium.name} pays for reuse within", DAY_S / least, "s", "86,400 s / reuses")
 
 
-def _worn(medium: Keeping, sizing: Sizing) -> Keeping:
-    """SSDs are written off by the day their rated writes are used, where that comes first."""
+def _bought(medium: Keeping, sizing: Sizing) -> Keeping:
+    """SSD as the drives that are really bought, written off by the day their rated writes are used at the latest."""
     if medium.name != SSD or sizing.drive is None:
         return medium
     num_drives = _count_drives(sizing, sizing.drive).whole
-    years = None if num_drives is None else _wear(sizing, sizing.drive, num_drives)[1]
-    if years is None or years >= medium.lifetime_years:
+    if num_drives is None:
         return medium
-    return replace(medium, lifetime_years=years)
+    years = _wear(sizing, sizing.drive, num_drives)[1]
+    if years is not None and years < medium.lifetime_years:
+        medium = replace(medium, lifetime_years=years)
+    if sizing.stored_bytes is None:
+        return medium
+    return replace(medium, occupancy=sizing.stored_bytes / (num_drives * sizing.drive.capacity_bytes))
 
 
 def _reuses(sizing: Sizing) -> tuple[float, str]:

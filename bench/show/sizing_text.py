@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.show.numbers import MISSING, format_bytes, format_rate, format_share, printable, round_digits
+from bench.show.numbers import MISSING, format_bytes, format_share, printable, round_digits
 from bench.show.table import align
 from bench.show.tables import Tables, records
 
@@ -46,7 +46,7 @@ def _cell(row: dict[str, Any]) -> str:
 
 SHOWN: dict[str, Callable[[float], str]] = {
     "B": format_bytes,
-    "B/s": format_rate,
+    "B/s": lambda value: f"{format_bytes(value)}/s",
     "share": format_share,
     "tokens": lambda value: f"{value:,.0f} tokens",
     "tokens/s": lambda value: f"{round_digits(value, 4)} tokens/s",

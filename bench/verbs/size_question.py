@@ -18,6 +18,7 @@ from bench.catalog.config import resolve_model
 from bench.catalog.devices import Ssd, read_devices
 from bench.catalog.figure import pick_figure
 from bench.measure.record import read_run, read_samples
+from bench.verbs.options import parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,9 @@ def read_throughput(
     """The user's number, or what the sweep measured at the requests' lengths."""
     if basis.curve is None:
         return Throughput(given or 0.0, num_gpus, "as given, for prompts of this length")
-    longest = max(tokens for tokens, _ in requests)
-    return measured_throughput(
-        demand, basis.curve, num_gpus=num_gpus, source=f"measured: {basis.source}", longest_tokens=longest
-    )
+    lengths = [tokens for tokens, _ in requests]
+    source = f"one request at a time: {basis.source}"
+    return measured_throughput(demand, basis.curve, num_gpus=num_gpus, source=source, lengths=lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,8 @@ def read_requests(
     found = read_trace(trace)
     token_bytes = cache.tensor_parallel * cache.rank.bytes_per_token
     tokens = capacity_in_tokens(capacity_bytes, token_bytes)
-    hits = simulate(found, require_policy(policy), capacities_tokens=[tokens])[0]
+    chosen = parsed(require_policy, policy) or "lru"
+    hits = simulate(found, chosen, capacities_tokens=[tokens])[0]
     span_s = float(found.timestamps_s[-1] - found.timestamps_s[0])
     listed = list(zip(found.input_tokens.tolist(), hits.tolist(), strict=True))
     how = f"as given; {policy} over {trace.name}, {found.num_requests} requests, from a cold start"
