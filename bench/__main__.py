@@ -9,6 +9,8 @@ from collections.abc import Callable
 import typer
 from pydantic import ValidationError
 
+from bench.analyse.calibrate import CalibrationError
+from bench.analyse.published import RowsError
 from bench.analyse.stats import AnalysisError
 from bench.catalog.fields import CatalogError
 from bench.measure.limit import LimitRefusedError
@@ -19,6 +21,7 @@ from bench.show.compare import DifferentMachinesError
 from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
 from bench.verbs.model import model
+from bench.verbs.predict import predict
 from bench.verbs.report import report
 from bench.verbs.sweep import sweep
 from kvio.backends.protocol import KVIOError
@@ -30,13 +33,16 @@ VERBS: tuple[Callable[..., None], ...] = (
     report,
     compare,
 )
+GROUPS: dict[str, typer.Typer] = {"predict": predict}
 USER_ERRORS = (
+    CalibrationError,
     CatalogError,
     DifferentMachinesError,
     KVIOError,
     LimitRefusedError,
     PlanError,
     RecordError,
+    RowsError,
     ValidationError,
 )
 FAILURES = (MeasureError, AnalysisError)
@@ -56,6 +62,8 @@ def main() -> None:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
     for verb in VERBS:
         app.command()(verb)
+    for name, group in GROUPS.items():
+        app.add_typer(group, name=name)
     try:
         app(prog_name="python -m bench")
     except USER_ERRORS as error:

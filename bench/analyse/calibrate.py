@@ -23,6 +23,10 @@ from bench.analyse.stats import AnalysisError
 MIN_LENGTHS = 3
 
 
+class CalibrationError(AnalysisError):
+    """Too little was measured to calibrate on; the message says how much is needed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tie:
     """Two coefficients about equal: a difference of `prior` weighs as much as a point off by `noise`."""
@@ -73,11 +77,11 @@ def fit_arm(seconds: Mapping[int, float], basis: Basis, *, tied: Tie | None = No
         tied: two coefficients that are about equal, of a basis in seconds.
 
     Raises:
-        AnalysisError: fewer lengths.
+        CalibrationError: fewer lengths.
     """
     lengths = sorted(seconds)
     if len(lengths) < MIN_LENGTHS:
-        raise AnalysisError(f"calibration needs {MIN_LENGTHS} measured lengths, not {len(lengths)}")
+        raise CalibrationError(f"calibration needs {MIN_LENGTHS} measured lengths, not {len(lengths)}")
     times = np.array([seconds[n] for n in lengths])
     rows = np.array([basis(n) for n in lengths]) / times[:, None]
     scale = np.abs(rows).max(axis=0)

@@ -21,7 +21,11 @@ from bench.catalog.geometry import Geometry
 from kvio.layout import KVLayout
 
 ACTIVATION_BYTES = 2  # activations travel between ranks in bfloat16 whatever the weights are
-FASTER: dict[Pick, Pick] = {"value": "value", "low": "high", "high": "low"}  # seconds are low where rates are high
+FASTER: dict[Pick, Pick] = {
+    "value": "value",
+    "low": "high",
+    "high": "low",
+}  # seconds are low where rates are high
 
 
 class TimeModel(Protocol):
@@ -115,7 +119,10 @@ class CostModel:
 
     def _floored(self, seconds: float, num_tokens: int) -> float:
         """A pass takes at least the time to read the weights that it touches."""
-        return max(seconds, self._read_s(touched_params(self.geometry, num_tokens) * self.weight_bytes / self.num_gpus))
+        return max(
+            seconds,
+            self._read_s(touched_params(self.geometry, num_tokens) * self.weight_bytes / self.num_gpus),
+        )
 
     def step_s(self, num_tokens: int) -> float:
         """Seconds of the first-token step: one token's weights and the KV of the prefix are read."""

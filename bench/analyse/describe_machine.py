@@ -1,13 +1,12 @@
 """A cost model from names: model, GPU, engine and storage as the catalogues describe them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.analyse.costmodel import CostModel, EngineCosts
 from bench.analyse.rates import find_compute, find_link, find_memory, find_storage_rate, say_unverified
 from bench.analyse.spread import Spread
 from bench.catalog.config import Model
 from bench.catalog.devices import Devices, Engine, Gpu
-from bench.catalog.fields import CatalogError
 from bench.catalog.figure import pick_figure
 
 WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
@@ -90,7 +89,9 @@ def _peer(gpu: Gpu, num_gpus: int) -> tuple[float | None, tuple[str, ...]]:
     if num_gpus == 1:
         return None, ()
     if figure is None:
-        return None, (f"the rate between {gpu.name}s is unknown: exchanges of tensor parallelism cost nothing here",)
+        return None, (
+            f"the rate between {gpu.name}s is unknown: exchanges of tensor parallelism cost nothing here",
+        )
     return figure.value, say_unverified(figure, f"{gpu.key}: peer_bytes_per_s")
 
 
@@ -100,13 +101,5 @@ def _with_fit(cost: CostModel, gpu: Gpu, model: Model) -> CostModel:
     weights = model.geometry.params_total * cost.weight_bytes / cost.num_gpus
     if memory is None or weights <= memory.value:
         return cost
-    from dataclasses import replace
-
     said = f"the weights, {weights / 1e9:.0f} GB on each GPU, do not fit into its {memory.value / 1e9:.0f} GB"
     return replace(cost, notices=(*cost.notices, said))
-
-
-def require_gpus(num_gpus: int) -> None:
-    """Refuse a number of GPUs that is none."""
-    if num_gpus < 1:
-        raise CatalogError(f"--num-gpus {num_gpus} is not 1 or more")

@@ -1,10 +1,10 @@
 """From modelled seconds to answers: the words and types of a measured answer, every one marked as modelled."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import brentq  # type: ignore[attr-defined]
+from scipy.optimize import brentq
 
 from bench.analyse.answer import Crossing, Estimate, Kind, Point, SweetSpot, Verdict
 from bench.analyse.bandwidth import SCALES, break_even_bytes_per_s
@@ -15,6 +15,7 @@ from bench.analyse.spread import Pick
 STEPS_PER_DOUBLING = 8  # of the grid that is searched for sign changes; windows and kernels change slower
 SHORTEST = 64
 MODELLED = "modelled: nothing was measured"
+TINY = 1e-15  # a tie counts as recompute
 Gap = Callable[[float], float]
 
 
@@ -34,14 +35,34 @@ class ModelledAnswer:
 
 
 def answer(
-    model: TimeModel, lengths: Sequence[int], *, chunk_tokens: int = 256, longest: int | None = None
+    model: TimeModel,
+    lengths: Sequence[int],
+    *,
+    chunk_tokens: int = 256,
+    longest: int | None = None,
+    measured: tuple[int, int] | None = None,
 ) -> ModelledAnswer:
-    """Both arms at each of `lengths`, and where they cross between 64 tokens and the longest asked for."""
+    """Both arms at each of `lengths`, and where they cross between 64 tokens and the longest asked for.
+
+    Args:
+        measured: lengths that the model was calibrated on; a crossing outside of them is extrapolated.
+    """
     searched = (min(SHORTEST, *lengths), max(longest or 0, 2 * SHORTEST, *lengths))
     points = tuple(_point(model, n) for n in lengths)
-    whole = _spot(model, "whole", searched, chunk_tokens=chunk_tokens)
-    marginal = _spot(model, "marginal", searched, chunk_tokens=chunk_tokens)
-    return ModelledAnswer(model.label, points, (whole, marginal), searched, model.notices)
+    kinds: tuple[Kind, ...] = ("whole", "marginal")
+    spots = (_spot(model, kind, searched, chunk_tokens=chunk_tokens) for kind in kinds)
+    marked = tuple(spot if measured is None else _mark_extrapolated(spot, *measured) for spot in spots)
+    outside = [n for n in lengths if measured is not None and not measured[0] <= n <= measured[1]]
+    said = (f"extrapolated at {', '.join(f'{n:,}' for n in outside)} tokens",) if outside else ()
+    return ModelledAnswer(model.label, points, marked, searched, (*model.notices, *said))
+
+
+def _mark_extrapolated(spot: SweetSpot, shortest: int, longest: int) -> SweetSpot:
+    crossings = tuple(
+        replace(crossing, extrapolated=not shortest <= crossing.tokens.value <= longest)
+        for crossing in spot.crossings
+    )
+    return replace(spot, crossings=crossings)
 
 
 def gap_whole(model: TimeModel, recompute: Pick = "value", load: Pick = "value", scale: float = 1.0) -> Gap:
@@ -83,7 +104,9 @@ def find_marginal(
     return _bounded(lambda *picks: gap_marginal(model, chunk_tokens, *picks), shortest, longest, bounded)
 
 
-def _bounded(make_gap: Callable[..., Gap], shortest: int, longest: int, bounded: bool) -> tuple[Crossing, ...]:
+def _bounded(
+    make_gap: Callable[..., Gap], shortest: int, longest: int, bounded: bool
+) -> tuple[Crossing, ...]:
     """Crossings with the bounds that a slower or faster arm gives; without a partner, a crossing has none."""
     found = crossings_of(make_gap(), shortest, longest)
     if not bounded:
@@ -110,8 +133,8 @@ def crossings_of(gap: Gap, shortest: int, longest: int) -> tuple[Crossing, ...]:
     for left, right, before, after in zip(grid[:-1], grid[1:], values[:-1], values[1:], strict=True):
         if (before > 0) == (after > 0):
             continue
-        root = float(brentq(lambda n: gap(n) or -1e-15, left, right, xtol=0.5))
-        found.append(Crossing(Estimate(root), (int(left), int(right)), bool(after > 0)))
+        root = brentq(lambda n: gap(n) or -TINY, left, right, xtol=0.5)  # type: ignore[no-untyped-call]
+        found.append(Crossing(Estimate(float(root)), (int(left), int(right)), bool(after > 0)))
     return tuple(found)
 
 
@@ -153,9 +176,14 @@ def _single(gap: Gap, searched: tuple[int, int]) -> float | None:
 
 
 def _point(model: TimeModel, num_tokens: int) -> Point:
-    recompute, fixed_s = _estimate(model.recompute_s, num_tokens, model.has_bounds[0]), model.fixed_s(num_tokens)
+    recompute, fixed_s = (
+        _estimate(model.recompute_s, num_tokens, model.has_bounds[0]),
+        model.fixed_s(num_tokens),
+    )
     move = _estimate(model.move_s, num_tokens, model.has_bounds[1])
-    load = Estimate(fixed_s + move.value, *(None if b is None else fixed_s + b for b in (move.low, move.high)))
+    load = Estimate(
+        fixed_s + move.value, *(None if b is None else fixed_s + b for b in (move.low, move.high))
+    )
     num_bytes = model.num_bytes(num_tokens)
     return Point(
         series="modelled",

@@ -113,7 +113,9 @@ def read_rows(path: Path) -> tuple[Row, ...]:
             raise RowsError(f"{path}: {path.stat().st_size} bytes are too many for a table of rows")
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise RowsError(f"{path}: {error.strerror}; a CSV with the columns {', '.join(NEEDED)} is needed") from error
+        raise RowsError(
+            f"{path}: {error.strerror}; a CSV with the columns {', '.join(NEEDED)} is needed"
+        ) from error
     except UnicodeDecodeError as error:
         raise RowsError(f"{path}: not a text file (byte {error.start}); a CSV is needed") from error
     try:
@@ -122,7 +124,9 @@ def read_rows(path: Path) -> tuple[Row, ...]:
         raise RowsError(f"{path}: not a CSV: {error}") from error
     if not rows:
         raise RowsError(f"{path}: no row below the header")
-    twice = next((row.id for i, row in enumerate(rows) if any(row.id == other.id for other in rows[:i])), None)
+    twice = next(
+        (row.id for i, row in enumerate(rows) if any(row.id == other.id for other in rows[:i])), None
+    )
     if twice is not None:
         raise RowsError(f"{path}: id {twice!r} is there twice")
     return rows
@@ -152,7 +156,9 @@ def _number(where: str, name: str, text: str) -> float | None:
         raise RowsError(f"{where}: column {name}: {text!r:.40} is not a number") from None
     whole = name in {"n_gpu", "tokens"}
     if not 0 < value < 1e18 or (whole and value != int(value)):
-        raise RowsError(f"{where}: column {name}: {text:.40} is not a {'whole ' if whole else ''}number above 0")
+        raise RowsError(
+            f"{where}: column {name}: {text:.40} is not a {'whole ' if whole else ''}number above 0"
+        )
     return value
 
 
@@ -164,7 +170,7 @@ def refusals(row: Row, devices: Devices) -> list[str]:
 def _kind_refusals(row: Row) -> Iterator[str]:
     if row.kind not in {*TIMES, *RATES, CROSSOVER}:
         yield f"kind {row.kind} is no time, rate or crossover of a whole prefix"
-    for name in _expected(row.kind):
+    for name in expected_numbers(row.kind):
         if row.number[name] is None:
             yield f"{name} is missing"
     about = f"{row.text['conditions']}; {row.text['engine']}; {row.text['uncertainty']}"
@@ -175,7 +181,7 @@ def _kind_refusals(row: Row) -> Iterator[str]:
         yield f"the row doubts itself ({doubted[0]})"
 
 
-def _expected(kind: str) -> tuple[str, ...]:
+def expected_numbers(kind: str) -> tuple[str, ...]:
     """Numbers that a row of that kind must have."""
     return {
         "ttft_pair": ("tokens", "recompute_s", "load_s"),
@@ -189,9 +195,11 @@ def _device_refusals(row: Row, devices: Devices) -> Iterator[str]:
     if row.number["n_gpu"] is None:
         yield "n_gpu is missing"
     if row.text["precision"].lower() not in DTYPES:
-        yield f"precision {row.text['precision']!r} is not one of bf16, fp16, fp8" if row.text[
-            "precision"
-        ] else "precision is missing"
+        yield (
+            f"precision {row.text['precision']!r} is not one of bf16, fp16, fp8"
+            if row.text["precision"]
+            else "precision is missing"
+        )
     if find_model(row.text["model"]) is None:
         yield f"model {row.text['model']!r:.60} is not in the catalogue"
     try:

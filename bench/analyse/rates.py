@@ -62,7 +62,10 @@ def find_compute(devices: Devices, gpu: Gpu, dtype: str) -> tuple[ComputeRates, 
         raise CatalogError(f"dtype {dtype!r:.40} has no modelled rate; known: bfloat16, float16, fp8")
     fast, more = _peak(gpu.fp8_flops_per_s, f"{gpu.key}: fp8_flops_per_s")
     gemm = rates.gemm.times(fast / peak)
-    notices += (*more, "fp8 products reach the same share of their peak as bfloat16; attention stays in bfloat16")
+    notices += (
+        *more,
+        "fp8 products reach the same share of their peak as bfloat16; attention stays in bfloat16",
+    )
     return ComputeRates(gemm, rates.attention, rates.attention_spread), notices
 
 
@@ -83,7 +86,9 @@ def _typical(devices: Devices, peak: float) -> ComputeRates:
     gemm = np.array([share for share, _ in shares])
     lengths = sorted(set.intersection(*(set(kernel.attention) for kernel in devices.kernels.values())))
     attention = {n: float(np.mean([table[n] for _, table in shares])) * peak for n in lengths}
-    return ComputeRates(Spread(float(gemm.mean()), float(gemm.min()), float(gemm.max())).times(peak), attention)
+    return ComputeRates(
+        Spread(float(gemm.mean()), float(gemm.min()), float(gemm.max())).times(peak), attention
+    )
 
 
 def _shares(kernel: Kernel, gpu: Gpu) -> tuple[float, dict[int, float]]:
@@ -114,7 +119,9 @@ def find_link(devices: Devices, gpu: Gpu) -> tuple[Spread | None, tuple[str, ...
     nominal = pick_figure(link.bytes_per_s)
     if nominal is None:
         return None, (f"the rate of {link.name} is unknown: nothing limits loading but the storage",)
-    return Spread(nominal.value * LINK_SHARE), (f"{link.name}: {LINK_SHARE:g} of its nominal rate, unmeasured",)
+    return Spread(nominal.value * LINK_SHARE), (
+        f"{link.name}: {LINK_SHARE:g} of its nominal rate, unmeasured",
+    )
 
 
 def find_storage_rate(devices: Devices, name: str) -> tuple[str, Spread, tuple[str, ...]]:
@@ -132,7 +139,7 @@ def find_storage_rate(devices: Devices, name: str) -> tuple[str, Spread, tuple[s
     if figure is None:
         raise CatalogError(f"{store.name}: no read rate is known; give it: --bandwidth 10GB/s")
     how = "measured" if measured else "the datasheet's rate, which a file system rarely reaches"
-    notices = (f"{store.name}: {figure.value / 1e9:g} GB/s is {how} ({figure.source})",)
+    notices: tuple[str, ...] = (f"{store.name}: {figure.value / 1e9:g} GB/s is {how} ({figure.source})",)
     notices += say_unverified(figure, f"{store.key}: read rate")
     label = store.name if num_drives == 1 else f"{num_drives}x {store.name}"
     if num_drives > 1:

@@ -1,14 +1,14 @@
 """The cost model against published rows: one outcome per row, an error or the reason for none."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from bench.analyse.calibrate import MIN_LENGTHS, CalibratedModel, calibrate
 from bench.analyse.costmodel import CostModel, TimeModel
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.modelled import find_marginal, find_whole
-from bench.analyse.published import CROSSOVER, RATES, Row, RowsError, find_model, refusals
+from bench.analyse.published import CROSSOVER, RATES, Row, RowsError, expected_numbers, find_model, refusals
 from bench.catalog.devices import Devices
 from bench.catalog.fields import CatalogError
 from bench.catalog.geometry import Geometry
@@ -75,7 +75,9 @@ def _calibrations(
     by_id = {row.id: row for row in rows}
     unknown = [name for name in names if name not in by_id]
     if unknown:
-        raise RowsError(f"calibrate: no row has the id {unknown[0]!r:.40}; ids are {', '.join(list(by_id)[:8])} ...")
+        raise RowsError(
+            f"calibrate: no row has the id {unknown[0]!r:.40}; ids are {', '.join(list(by_id)[:8])} ..."
+        )
     groups: dict[tuple[str, ...], list[Row]] = {}
     for name in dict.fromkeys(names):
         row = by_id[name]
@@ -176,12 +178,17 @@ def _compare(row: Row, model: TimeModel) -> tuple[Compared, ...]:
         fixed_s = model.fixed_s(row.tokens) if row.kind == "required_bandwidth" else 0.0
         gain_s = model.recompute_s(row.tokens) - fixed_s
         if gain_s <= 0:
-            raise CatalogError("no bandwidth ties: recompute is modelled faster than the fixed cost of a load")
+            raise CatalogError(
+                "no bandwidth ties: recompute is modelled faster than the fixed cost of a load"
+            )
         return (Compared("GB/s", stated, model.num_bytes(row.tokens) / gain_s / 1e9),)
     found = []
-    for quantity, seconds in (("recompute_s", model.recompute_s), ("load_s", lambda n: load_seconds(model, n))):
+    for quantity, seconds in (
+        ("recompute_s", model.recompute_s),
+        ("load_s", lambda n: load_seconds(model, n)),
+    ):
         stated_s = row.number[quantity]
-        if stated_s is not None:
+        if stated_s is not None and quantity in expected_numbers(row.kind):
             found.append(Compared(quantity, stated_s, seconds(row.tokens)))
     return tuple(found)
 
@@ -202,8 +209,3 @@ def _compare_crossover(row: Row, model: TimeModel) -> Compared:
     if len(crossings) != 1:
         raise CatalogError(f"{len(crossings)} crossings are modelled, one was published")
     return Compared("P* tokens" if marginal else "C* tokens", stated, crossings[0].tokens.value)
-
-
-def only_setup(outcome: RowOutcome) -> RowOutcome:
-    """The outcome of a calibrating row, counted as if it were not one: for reports of the fit itself."""
-    return replace(outcome, calibrating=False)

@@ -3,8 +3,8 @@
     T_recompute(n) = o + g G(n) + a A(n)              G, A: operations of matrix products and of attention
     T_load(n)      = first(n) + o' + bytes(n) / B     first(n) = f + k n: the measured first-token step
 
-with G and A in seconds at the best rate over all lengths of the sweep, `flop_s`.  All coefficients are fitted to the medians of the sweep.  With another storage, B is that storage's rate and
-the rest stays as it was measured.
+with G and A in seconds at the best rate over all lengths of the sweep, `flop_s`.  All coefficients are fitted
+to the medians of the sweep.  With another storage, B is that storage's rate and the rest stays as measured.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 from bench.analyse.analysis import analyse
 from bench.analyse.answer import Point
-from bench.analyse.calibrate import MIN_LENGTHS, ArmFit, Tie, fit_arm
+from bench.analyse.calibrate import MIN_LENGTHS, ArmFit, CalibrationError, Tie, fit_arm
 from bench.analyse.spread import Pick, Spread
-from bench.analyse.stats import AnalysisError
 from bench.analyse.work import prefill_work
 from bench.catalog.geometry import Geometry
 from bench.measure.record import RunRecord, Sample
@@ -76,9 +75,13 @@ class SweepModel:
         """Bytes of the prefix but its last token."""
         return self.layout.bytes_at(num_tokens - 1)
 
-    def with_storage(self, name: str, rate: Spread) -> "SweepModel":
-        """The same machine with another storage."""
-        notices = (*self.notices, f"only the storage is another, {name}; everything else as measured")
+    def with_storage(self, name: str, rate: Spread, *supposed: str) -> "SweepModel":
+        """The same machine with another storage, and what was supposed about its rate."""
+        notices = (
+            *self.notices,
+            *supposed,
+            f"only the storage is another, {name}; everything else as measured",
+        )
         return replace(self, label=f"{self.label}, were the storage {name}", storage=rate, notices=notices)
 
 
@@ -94,13 +97,13 @@ def fit_sweep(
     """The formulas of the sweep's first load series, fitted to every length but those in `leave_out`.
 
     Raises:
-        AnalysisError: fewer than MIN_LENGTHS lengths with both arms, or a suffix sweep.
+        CalibrationError: fewer than MIN_LENGTHS lengths with both arms, or a suffix sweep.
     """
     if run.plan.suffix_tokens:
-        raise AnalysisError(f"{run.run_id}: a sweep of suffixes has no times of whole prefixes to fit")
+        raise CalibrationError(f"{run.run_id}: a sweep of suffixes has no times of whole prefixes to fit")
     points = [point for point in usable_points(run, samples) if point.prefix_tokens not in leave_out]
     if len(points) < MIN_LENGTHS:
-        raise AnalysisError(
+        raise CalibrationError(
             f"{run.run_id}: {len(points)} lengths measured by both arms; predicting needs {MIN_LENGTHS}:"
             " sweep more lengths, or longer"
         )
@@ -131,13 +134,15 @@ def usable_points(run: RunRecord, samples: Sequence[Sample]) -> list[Point]:
         if point.recompute_s is not None and point.load_s is not None and point.first_token_s is not None
     ]
     series = next((point.series for point in points), None)
-    return sorted((point for point in points if point.series == series), key=lambda point: point.prefix_tokens)
+    return sorted(
+        (point for point in points if point.series == series), key=lambda point: point.prefix_tokens
+    )
 
 
 def _seconds(point: Point, arm: str) -> float:
     estimate = point.recompute_s if arm == "recompute" else point.load_s
     if estimate is None:
-        raise AnalysisError(f"{point.prefix_tokens} tokens: no {arm} time")
+        raise CalibrationError(f"{point.prefix_tokens} tokens: no {arm} time")
     return estimate.value
 
 

@@ -120,7 +120,13 @@ class Engine(Entry):
 
 Found = TypeVar("Found", bound=Entry)
 Section = Literal["gpus", "ssds", "links", "kernels", "engines"]
-KINDS: dict[Section, type[Entry]] = {"gpus": Gpu, "ssds": Ssd, "links": Link, "kernels": Kernel, "engines": Engine}
+KINDS: dict[Section, type[Entry]] = {
+    "gpus": Gpu,
+    "ssds": Ssd,
+    "links": Link,
+    "kernels": Kernel,
+    "engines": Engine,
+}
 
 
 @dataclass(frozen=True, slots=True)
