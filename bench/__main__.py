@@ -9,7 +9,9 @@ from collections.abc import Callable
 import typer
 from pydantic import ValidationError
 
+from bench.analyse.calibrate import CalibrationError
 from bench.analyse.inputs import InputError
+from bench.analyse.published import RowsError
 from bench.analyse.reuse.read import TraceError
 from bench.analyse.stats import AnalysisError
 from bench.catalog.fields import CatalogError
@@ -23,6 +25,7 @@ from bench.verbs.capacity import capacity
 from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
 from bench.verbs.model import model
+from bench.verbs.predict import predict
 from bench.verbs.report import report
 from bench.verbs.size import size
 from bench.verbs.sweep import sweep
@@ -37,7 +40,9 @@ VERBS: tuple[Callable[..., None], ...] = (
     capacity,
     size,
 )
+GROUPS: dict[str, typer.Typer] = {"predict": predict}
 USER_ERRORS = (
+    CalibrationError,
     CatalogError,
     DifferentMachinesError,
     InputError,
@@ -46,6 +51,7 @@ USER_ERRORS = (
     PlaceError,
     PlanError,
     RecordError,
+    RowsError,
     TraceError,
     ValidationError,
 )
@@ -66,6 +72,8 @@ def main() -> None:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
     for verb in VERBS:
         app.command()(verb)
+    for name, group in GROUPS.items():
+        app.add_typer(group, name=name)
     try:
         app(prog_name="python -m bench")
     except USER_ERRORS as error:

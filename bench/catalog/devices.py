@@ -23,7 +23,7 @@ from bench.catalog.fields import CatalogError
 from bench.catalog.figure import Figures, Place
 
 HERE = Path(__file__).parent
-SHIPPED = ("gpus.toml", "ssds.toml", "links.toml", "kernels.toml")
+SHIPPED = ("gpus.toml", "ssds.toml", "links.toml", "kernels.toml", "engines.toml")
 MAX_FILE_BYTES = 4 * 2**20
 
 
@@ -103,9 +103,31 @@ class Kernel(Entry):
         return dict(sorted(rates.items()))
 
 
+class Engine(Entry):
+    """What a serving engine adds to its kernels; () is nothing.
+
+    Args:
+        compute_share: rate of the whole prefill over the rate of its kernels.
+        overhead_s: of a request, before anything that depends on its length.
+        copy_s: of one host-to-device copy, besides its bytes.
+        block_tokens: tokens of one such copy, all layers.
+    """
+
+    compute_share: Figures = ()
+    overhead_s: Figures = ()
+    copy_s: Figures = ()
+    block_tokens: int = Field(ge=1)
+
+
 Found = TypeVar("Found", bound=Entry)
-Section = Literal["gpus", "ssds", "links", "kernels"]
-KINDS: dict[Section, type[Entry]] = {"gpus": Gpu, "ssds": Ssd, "links": Link, "kernels": Kernel}
+Section = Literal["gpus", "ssds", "links", "kernels", "engines"]
+KINDS: dict[Section, type[Entry]] = {
+    "gpus": Gpu,
+    "ssds": Ssd,
+    "links": Link,
+    "kernels": Kernel,
+    "engines": Engine,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +138,7 @@ class Devices:
     ssds: Mapping[str, Ssd]
     links: Mapping[str, Link]
     kernels: Mapping[str, Kernel]
+    engines: Mapping[str, Engine]
 
     def find_gpu(self, name: str) -> Gpu:
         """The GPU of that key, name or alias.
@@ -134,6 +157,10 @@ class Devices:
         stores: dict[str, Ssd | Link] = {**self.ssds}
         stores.update((key, link) for key, link in self.links.items() if link.tier)
         return _find(name, stores, "storage", "ssds")
+
+    def find_engine(self, name: str) -> Engine:
+        """The engine of that key or name."""
+        return _find(name, self.engines, "engine", "engines")
 
     def find_link(self, key: str) -> Link:
         """The link of that key or name."""
