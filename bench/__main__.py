@@ -24,6 +24,7 @@ from bench.show.compare import DifferentMachinesError
 from bench.verbs.capacity import capacity
 from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
+from bench.verbs.longctx import longctx
 from bench.verbs.model import model
 from bench.verbs.predict import predict
 from bench.verbs.report import report
@@ -39,6 +40,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     compare,
     capacity,
     size,
+    longctx,
 )
 GROUPS: dict[str, typer.Typer] = {"predict": predict}
 USER_ERRORS = (
