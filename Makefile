@@ -10,7 +10,7 @@ RESUME ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench sweep report doctor capacity size longctx notebooks clean
+.PHONY: help setup check test bench sweep report doctor predict capacity size longctx notebooks clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,9 @@ longctx: $(VENV)/.runtime ## recompute against load to a million tokens (modelle
 
 doctor: $(VENV)/.runtime ## what this machine can measure, and why not the rest
 	@$(PY) -m bench doctor $(ARGS)
+
+predict: $(VENV)/.runtime ## modelled times and crossover: ARGS="--model llama-3.1-8b --gpu H100 --ssd pm9a3"
+	@$(PY) -m bench predict $(ARGS)
 
 notebooks: $(VENV)/.dev ## execute the notebooks on RESULTS (or the newest results) into results/scratch
 	@mkdir -p results/scratch
