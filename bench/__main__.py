@@ -21,9 +21,11 @@ from bench.measure.record import RecordError
 from bench.measure.runner import MeasureError
 from bench.show.calculated import PlaceError
 from bench.show.compare import DifferentMachinesError
+from bench.show.fio_figures import FioError
 from bench.verbs.capacity import capacity
 from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
+from bench.verbs.fio import fio
 from bench.verbs.longctx import longctx
 from bench.verbs.model import model
 from bench.verbs.predict import predict
@@ -42,11 +44,15 @@ VERBS: tuple[Callable[..., None], ...] = (
     size,
     longctx,
 )
-GROUPS: dict[str, typer.Typer] = {"predict": predict}
+GROUPS: dict[str, typer.Typer] = {  # verbs that have verbs of their own
+    "fio": fio,
+    "predict": predict,
+}
 USER_ERRORS = (
     CalibrationError,
     CatalogError,
     DifferentMachinesError,
+    FioError,
     InputError,
     KVIOError,
     LimitRefusedError,
