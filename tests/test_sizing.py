@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from bench.analyse.capacity import Cache
 from bench.analyse.demand import Demand, find_demand, mean_request, work_in_flops, work_in_seconds
+from bench.analyse.deployment import Prices, Sizing
 from bench.analyse.drives import Drive, count_drives, dwpd_of_tbw, writes_per_day, years_of_life
 from bench.analyse.inputs import InputError
 from bench.analyse.reuse.savings import MeasuredCurve
 from bench.analyse.sizing import Throughput, count_gpus, gpu_seconds_per_request, measured_throughput
-from bench.analyse.sizing_tables import Prices, Sizing, ratio_table, size_tables
+from bench.analyse.sizing_tables import ratio_table, size_tables
 from bench.analyse.tokencost import Keeping, recompute_cost, reuses_per_day
 from bench.catalog.config import resolve_model
 from bench.show.sizing_figure import write_sizing_figure

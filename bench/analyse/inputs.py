@@ -32,7 +32,7 @@ def require_share(name: str, value: float, *, zero: bool = True) -> None:
 
 def exact(value: float) -> Fraction:
     """The decimal that was typed: 0.1 is one tenth, so that rounding up does not see binary dust."""
-    return Fraction(repr(value))
+    return Fraction(repr(value if isinstance(value, int) else float(value)))
 
 
 def parse_counts(name: str, text: str) -> tuple[int, ...]:

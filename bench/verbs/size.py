@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from bench.analyse.demand import find_demand
-from bench.analyse.sizing_tables import Prices, Sizing, size_tables
+from bench.analyse.deployment import Prices, Sizing
+from bench.analyse.sizing_tables import size_tables
 from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.sizing_figure import write_sizing_figure
 from bench.show.sizing_text import sizing_text
