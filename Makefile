@@ -10,7 +10,7 @@ RESUME ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench sweep report doctor notebooks clean
+.PHONY: help setup check test bench sweep report doctor predict capacity size longctx notebooks clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,8 +53,21 @@ sweep: $(VENV)/.runtime ## measure recompute and load, locate the crossover
 report: $(VENV)/.runtime ## recompute everything from the samples of RESULTS
 	@$(PY) -m bench report $(if $(RESULTS),'$(RESULTS)') $(ARGS)
 
+capacity: $(VENV)/.runtime ## KV bytes of users and contexts (arithmetic); MODEL=... for one model
+	@$(PY) -m bench capacity $(if $(filter command,$(firstword $(origin MODEL))),--model '$(MODEL)') $(ARGS)
+
+size: $(VENV)/.runtime ## GPUs, storage and cost with and without reuse (modelled); see docs/capacity.md for ARGS
+	@$(PY) -m bench size $(if $(filter command,$(firstword $(origin MODEL))),--model '$(MODEL)') $(ARGS)
+
+longctx: $(VENV)/.runtime ## recompute against load to a million tokens (modelled): figure and CSV in results/scratch
+	@mkdir -p results/scratch
+	@$(PY) -m bench longctx $(if $(filter command,$(firstword $(origin MODEL))),'$(MODEL)') --csv results/scratch/longctx.csv --plot results/scratch/longctx.png $(ARGS)
+
 doctor: $(VENV)/.runtime ## what this machine can measure, and why not the rest
 	@$(PY) -m bench doctor $(ARGS)
+
+predict: $(VENV)/.runtime ## modelled times and crossover: ARGS="--model llama-3.1-8b --gpu H100 --ssd pm9a3"
+	@$(PY) -m bench predict $(ARGS)
 
 notebooks: $(VENV)/.dev ## execute the notebooks on RESULTS (or the newest results) into results/scratch
 	@mkdir -p results/scratch

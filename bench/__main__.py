@@ -9,19 +9,28 @@ from collections.abc import Callable
 import typer
 from pydantic import ValidationError
 
+from bench.analyse.calibrate import CalibrationError
+from bench.analyse.inputs import InputError
+from bench.analyse.published import RowsError
+from bench.analyse.reuse.read import TraceError
 from bench.analyse.stats import AnalysisError
 from bench.catalog.fields import CatalogError
 from bench.measure.limit import LimitRefusedError
 from bench.measure.plan import PlanError
 from bench.measure.record import RecordError
 from bench.measure.runner import MeasureError
+from bench.show.calculated import PlaceError
 from bench.show.compare import DifferentMachinesError
 from bench.show.fio_figures import FioError
+from bench.verbs.capacity import capacity
 from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
 from bench.verbs.fio import fio
+from bench.verbs.longctx import longctx
 from bench.verbs.model import model
+from bench.verbs.predict import predict
 from bench.verbs.report import report
+from bench.verbs.size import size
 from bench.verbs.sweep import sweep
 from kvio.backends.protocol import KVIOError
 
@@ -31,18 +40,27 @@ VERBS: tuple[Callable[..., None], ...] = (
     sweep,
     report,
     compare,
+    capacity,
+    size,
+    longctx,
 )
 GROUPS: dict[str, typer.Typer] = {  # verbs that have verbs of their own
     "fio": fio,
+    "predict": predict,
 }
 USER_ERRORS = (
+    CalibrationError,
     CatalogError,
     DifferentMachinesError,
     FioError,
+    InputError,
     KVIOError,
     LimitRefusedError,
+    PlaceError,
     PlanError,
     RecordError,
+    RowsError,
+    TraceError,
     ValidationError,
 )
 FAILURES = (MeasureError, AnalysisError)

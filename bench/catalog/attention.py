@@ -57,6 +57,11 @@ class GroupedAttention:
         """Operations for one query-key pair in one layer: scores and weighted values, 2 each per element."""
         return 4 * self.num_heads * self.head_dim
 
+    @property
+    def mha_elements(self) -> int:
+        """Elements of one token in one layer if every query head kept a K and a V of its own: 2 H D."""
+        return 2 * self.num_heads * self.head_dim
+
     def planes(
         self, layer: int, window_tokens: int | None, *, dtype: KVDtype, tensor_parallel: int
     ) -> tuple[Plane, ...]:
@@ -148,6 +153,15 @@ class LatentAttention:
     def pair_flops(self) -> int:
         """Operations for one query-key pair in one layer, with K and V expanded as prefill does."""
         return 2 * self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim + self.v_head_dim)
+
+    @property
+    def mha_elements(self) -> int:
+        """Elements of one token in one layer if every head kept a K and a V of its own: 2 H D.
+
+        D is qk_nope_head_dim for K and v_head_dim for V; the rotary part, which all heads share, is not in it.
+        Source: DeepSeek-V2 (arXiv 2405.04434), table 1, "2 n_h d_h l".
+        """
+        return self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
 
     def planes(
         self, layer: int, window_tokens: int | None, *, dtype: KVDtype, tensor_parallel: int

@@ -96,6 +96,13 @@ class Geometry:
                 planes += block.planes(number, window, dtype=dtype, tensor_parallel=tensor_parallel)
         return KVLayout(tuple(planes), state_bytes)
 
+    def mha_formula_bytes_per_token(self, kv_dtype: str) -> int:
+        """What the formula for plain multi-head attention gives: 2 L H D elements, all layers alike.
+
+        It is right for MHA alone: it knows no shared heads, no latents, no windows and no states.
+        """
+        return len(self.layers) * self.attention.mha_elements * read_kv_dtype(kv_dtype).element_bytes
+
     @property
     def params_total(self) -> int:
         """Elements of the language model's checkpoint: a tied output head once, no draft (MTP) layers."""

@@ -12,6 +12,7 @@ BYTE_UNITS = {
     "MB": 10**6,
     "GB": 10**9,
     "TB": 10**12,
+    "PB": 10**15,
     "KiB": 2**10,
     "MiB": 2**20,
     "GiB": 2**30,
@@ -29,7 +30,9 @@ def parse_bytes(text: str) -> int:
     """
     found = _NUMBER.fullmatch(text.strip())
     if found is None or found[2] not in BYTE_UNITS:
-        raise ValueError(f"{text!r} is not a size: write a number and one of B, kB, MB, GB, KiB, MiB, GiB")
+        raise ValueError(
+            f"{text!r} is not a size: write a number and one of B, kB, MB, GB, TB, PB, KiB, MiB, GiB, TiB"
+        )
     num_bytes = int(Decimal(found[1]) * BYTE_UNITS[found[2]])
     if num_bytes == 0:
         raise ValueError(f"{text!r} is no byte at all: write a size above 0")

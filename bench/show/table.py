@@ -1,6 +1,6 @@
 """The closing table: both arms at every length, with what is suspect, for a terminal or a log."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -91,9 +91,13 @@ def plain_table(run: RunRecord, analysis: Analysis) -> str:
     return "\n\n".join(blocks) if blocks else "no load series was measured"
 
 
-def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines with columns right-aligned, two spaces apart."""
+def align(rows: Sequence[Sequence[str]], left_columns: Collection[int] = ()) -> list[str]:
+    """Rows as lines with columns right-aligned (those of `left_columns` left-aligned), two spaces apart."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        "  ".join(
+            cell.ljust(width) if column in left_columns else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
     ]

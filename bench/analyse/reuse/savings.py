@@ -63,6 +63,10 @@ class MeasuredCurve:
         seconds: FloatArray = np.exp(inside + low * slopes[0] + high * slopes[1])
         return np.where(tokens > 0, seconds, 0.0)
 
+    def at(self, num_tokens: int) -> float:
+        """Seconds at one length."""
+        return float(self(np.array([num_tokens], dtype=np.float64))[0])
+
 
 def _no_seconds(tokens: FloatArray) -> FloatArray:
     return np.zeros_like(tokens)

@@ -1,0 +1,181 @@
+"""Coefficients of the cost model from times that were measured, and how far they can be trusted.
+
+    T_recompute(n) = o + g kernel_gemm(n) + a kernel_attention(n)          o, g, a >= 0
+    T_load(n) - step(n) = o + m move(n)                                    o, m >= 0
+
+Least squares of the relative error.  With few lengths that are hardly exact, g and a would be free to trade
+against each other, and a long prefix to be anything.  What is known of the kernels ties them: that g and a
+differ by `prior` weighs as much as a point that is off by `noise`.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls  # type: ignore[attr-defined]
+from scipy.special import stdtrit
+
+from bench.analyse.costmodel import CostModel
+from bench.analyse.spread import Pick
+from bench.analyse.stats import AnalysisError
+
+MIN_LENGTHS = 3
+
+
+class CalibrationError(AnalysisError):
+    """Too little was measured to calibrate on; the message says how much is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Two coefficients about equal: a difference of `prior` weighs as much as a point off by `noise`."""
+
+    one: int
+    other: int
+    noise: float
+    prior: float
+
+
+# the shares of both kernels in their peaks differ so much between GPUs (kernels.toml); published times are read to 2 %
+TABLE_TIE = Tie(1, 2, noise=0.02, prior=0.10)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFit:
+    """Coefficients of one arm, fitted to seconds by length.
+
+    Args:
+        residuals: measured over fitted, less 1, by length.
+        width: relative half-width of the 95 % interval of one more measurement, None without residuals to
+            tell it: as many coefficients as lengths.
+    """
+
+    coefficients: tuple[float, ...]
+    residuals: Mapping[int, float]
+    width: float | None
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths fitted, ascending."""
+        return tuple(sorted(self.residuals))
+
+    def bound(self, seconds: float, pick: Pick) -> float:
+        """Seconds at a bound of the interval; as they are where there is none."""
+        width = self.width or 0.0
+        return seconds * {"value": 1.0, "low": max(1 - width, 0.0), "high": 1 + width}[pick]
+
+
+Basis = Callable[[int], Sequence[float]]
+
+
+def fit_arm(seconds: Mapping[int, float], basis: Basis, *, tied: Tie | None = None) -> ArmFit:
+    """Non-negative coefficients of `basis` that give `seconds` with the least relative error.
+
+    Args:
+        seconds: measured, by length; at least MIN_LENGTHS.
+        tied: two coefficients that are about equal, of a basis in seconds.
+
+    Raises:
+        CalibrationError: fewer lengths.
+    """
+    lengths = sorted(seconds)
+    if len(lengths) < MIN_LENGTHS:
+        raise CalibrationError(f"calibration needs {MIN_LENGTHS} measured lengths, not {len(lengths)}")
+    times = np.array([seconds[n] for n in lengths])
+    rows = np.array([basis(n) for n in lengths]) / times[:, None]
+    scale = np.abs(rows).max(axis=0)
+    scale[scale == 0] = 1.0
+    system, target = rows, np.ones(len(lengths))
+    if tied is not None:
+        pull = np.zeros(rows.shape[1])
+        pull[tied.one], pull[tied.other] = tied.noise / tied.prior, -tied.noise / tied.prior
+        system, target = np.vstack([rows, pull]), np.append(target, 0.0)
+    found, _ = nnls(system / scale, target)
+    coefficients = found / scale
+    fitted = rows @ coefficients
+    residuals = {n: float(1 / share - 1) for n, share in zip(lengths, fitted, strict=True)}
+    free = len(lengths) - int(np.count_nonzero(found))
+    width = None
+    if free > 0:
+        spread = math.sqrt(sum(value**2 for value in residuals.values()) / free)
+        width = float(stdtrit(free, 0.975)) * spread
+    return ArmFit(tuple(float(value) for value in coefficients), residuals, width)
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedModel:
+    """A cost model whose coefficients come from measured times where there are some."""
+
+    base: CostModel
+    recompute: ArmFit | None
+    load: ArmFit | None
+
+    @property
+    def label(self) -> str:
+        """What is modelled, and that it is calibrated."""
+        return f"{self.base.label}, calibrated"
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What had to be supposed."""
+        return self.base.notices
+
+    @property
+    def has_bounds(self) -> tuple[bool, bool]:
+        """Whether recompute and load have bounds."""
+        fits = (self.recompute, self.load)
+        given = zip(fits, self.base.has_bounds, strict=True)
+        recompute, load = (bounds if fit is None else fit.width is not None for fit, bounds in given)
+        return recompute, load
+
+    def recompute_s(self, num_tokens: int, pick: Pick = "value") -> float:
+        """Seconds to prefill the prefix."""
+        if self.recompute is None:
+            return self.base.recompute_s(num_tokens, pick)
+        terms = recompute_basis(self.base)(num_tokens)
+        return self.recompute.bound(_dot(self.recompute.coefficients, terms), pick)
+
+    def fixed_s(self, num_tokens: int) -> float:
+        """Seconds of a load that no faster storage would save."""
+        if self.load is None:
+            return self.base.fixed_s(num_tokens)
+        return self.load.coefficients[0] + self.base.step_s(num_tokens)
+
+    def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
+        """Seconds to bring the bytes in, were the storage `scale` times as fast."""
+        if self.load is None:
+            return self.base.move_s(num_tokens, pick, scale=scale)
+        return self.load.bound(self.load.coefficients[1] * self.base.move_s(num_tokens, scale=scale), pick)
+
+    def num_bytes(self, num_tokens: int) -> int:
+        """Bytes that the load arm reads."""
+        return self.base.num_bytes(num_tokens)
+
+
+def recompute_basis(base: CostModel) -> Basis:
+    """1, and the seconds of the kernels with the exchange of the ranks in the matrix products."""
+
+    def terms(num_tokens: int) -> tuple[float, float, float]:
+        gemm, attention = base.kernel_s(num_tokens)
+        return 1.0, gemm + base.exchange_s(num_tokens), attention
+
+    return terms
+
+
+def calibrate(
+    base: CostModel, recompute_s: Mapping[int, float], load_s: Mapping[int, float]
+) -> CalibratedModel:
+    """The model that these times make of `base`; an arm with fewer than MIN_LENGTHS of them stays as it is."""
+    recompute = load = None
+    if len(recompute_s) >= MIN_LENGTHS:
+        recompute = fit_arm(recompute_s, recompute_basis(base), tied=TABLE_TIE)
+    if len(load_s) >= MIN_LENGTHS:
+        rest = {n: seconds - base.step_s(n) for n, seconds in load_s.items()}
+        if min(rest.values()) > 0:
+            load = fit_arm(rest, lambda n: (1.0, base.move_s(n)))
+    return CalibratedModel(base, recompute, load)
+
+
+def _dot(coefficients: Sequence[float], terms: Sequence[float]) -> float:
+    return sum(value * term for value, term in zip(coefficients, terms, strict=True))

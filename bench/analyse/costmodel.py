@@ -1,0 +1,156 @@
+"""Modelled seconds of both arms on a described machine.
+
+    T_recompute(n) = o + max( G(n) / (t s R_gemm) + sum_k A_k(n) / (t s R_attn(len_k)) + C(n),  W(n) / (t M) )
+    T_load(n)      = o + first(n) + move(n)
+    first(n)       = (W(1) + kv(n)) / M          per rank: weights once, KV of the prefix once
+    move(n)        = max( sum over ranks bytes(n) / B_storage,  bytes of a rank / B_link + copies(n) copy_s )
+    C(n)           = 2 layers x 2 (t - 1) / t x n hidden 2 bytes / B_peer        two ring all-reduces per layer
+
+with t ranks, R the measured rate of a kernel, s the engine's share of it, o its overhead, M the reachable memory
+bandwidth, W the bytes of weights that a pass touches.  docs/model.md has the sources and the measured errors.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bench.analyse.rates import ComputeRates
+from bench.analyse.spread import Pick, Spread
+from bench.analyse.work import prefill_work, touched_params
+from bench.catalog.geometry import Geometry
+from kvio.layout import KVLayout
+
+ACTIVATION_BYTES = 2  # activations travel between ranks in bfloat16 whatever the weights are
+FASTER: dict[Pick, Pick] = {
+    "value": "value",
+    "low": "high",
+    "high": "low",
+}  # seconds are low where rates are high
+
+
+class TimeModel(Protocol):
+    """Seconds of both arms by prefix length, modelled."""
+
+    @property
+    def label(self) -> str:
+        """What is modelled: model, device, storage."""
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What had to be supposed."""
+
+    @property
+    def has_bounds(self) -> tuple[bool, bool]:
+        """Whether recompute and load have bounds."""
+
+    def recompute_s(self, num_tokens: int, pick: Pick = "value") -> float:
+        """Seconds to prefill the prefix."""
+
+    def fixed_s(self, num_tokens: int) -> float:
+        """Seconds of a load that no faster storage would save."""
+
+    def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
+        """Seconds to bring the bytes in, were the storage `scale` times as fast."""
+
+    def num_bytes(self, num_tokens: int) -> int:
+        """Bytes that the load arm reads from storage for this prefix, all ranks together."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCosts:
+    """What a serving engine adds: see `bench.catalog.devices.Engine`."""
+
+    compute_share: float = 1.0
+    overhead_s: float = 0.0
+    copy_s: float = 0.0
+    block_tokens: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """A model on a described machine; see the module for the formulas.
+
+    Args:
+        layout: KV of the fullest rank.
+        weight_bytes: bytes of one parameter.
+        memory_bytes_per_s: reachable bandwidth of one GPU's memory, None when unknown.
+        link: bytes/s from host memory into one GPU, None when unknown.
+        storage: bytes/s of the storage, shared by all ranks; None when the KV lies in host memory.
+    """
+
+    label: str
+    geometry: Geometry
+    layout: KVLayout
+    num_gpus: int
+    weight_bytes: float
+    compute: ComputeRates
+    engine: EngineCosts
+    memory_bytes_per_s: float | None
+    peer_bytes_per_s: float | None
+    link: Spread | None
+    storage: Spread | None
+    notices: tuple[str, ...] = field(default=())
+
+    @property
+    def has_bounds(self) -> tuple[bool, bool]:
+        """Whether recompute and load have bounds."""
+        rate = self.storage or self.link
+        return self.compute.gemm.known, rate is not None and rate.known
+
+    def kernel_s(self, num_tokens: int, pick: Pick = "value") -> tuple[float, float]:
+        """Seconds of matrix products and of attention on each rank, were there no engine."""
+        work = prefill_work(self.geometry, num_tokens)
+        gemm = work.gemm_flops / self.compute.gemm.at(FASTER[pick]) / self.num_gpus
+        attention = sum(flops / self.compute.attention_at(length) for flops, length in work.attention)
+        return gemm, attention / self.num_gpus
+
+    def exchange_s(self, num_tokens: int) -> float:
+        """Seconds of the all-reduces of tensor parallelism; 0 on one GPU or where the peers' rate is unknown."""
+        if self.num_gpus == 1 or self.peer_bytes_per_s is None:
+            return 0.0
+        share = 2 * (self.num_gpus - 1) / self.num_gpus
+        activations = num_tokens * self.geometry.hidden_size * ACTIVATION_BYTES
+        return 2 * len(self.geometry.layers) * share * activations / self.peer_bytes_per_s
+
+    def recompute_s(self, num_tokens: int, pick: Pick = "value") -> float:
+        """Seconds to prefill the prefix."""
+        compute = sum(self.kernel_s(num_tokens, pick)) / self.engine.compute_share
+        return self.engine.overhead_s + self._floored(compute + self.exchange_s(num_tokens), num_tokens)
+
+    def _floored(self, seconds: float, num_tokens: int) -> float:
+        """A pass takes at least the time to read the weights that it touches."""
+        return max(
+            seconds,
+            self._read_s(touched_params(self.geometry, num_tokens) * self.weight_bytes / self.num_gpus),
+        )
+
+    def step_s(self, num_tokens: int) -> float:
+        """Seconds of the first-token step: one token's weights and the KV of the prefix are read."""
+        weights = touched_params(self.geometry, 1) * self.weight_bytes / self.num_gpus
+        return self._read_s(weights + self.layout.bytes_at(num_tokens))
+
+    def fixed_s(self, num_tokens: int) -> float:
+        """Seconds of a load that no faster storage would save."""
+        return self.engine.overhead_s + self.step_s(num_tokens)
+
+    def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
+        """Seconds to bring the bytes in, storage and link overlapped."""
+        through_link = 0.0
+        if self.link is not None:
+            copies = math.ceil((num_tokens - 1) / self.engine.block_tokens)
+            rank_bytes = self.layout.bytes_at(num_tokens - 1)
+            through_link = rank_bytes / self.link.at(FASTER[pick]) + copies * self.engine.copy_s
+        if self.storage is None:
+            return through_link / scale
+        return max(self.num_bytes(num_tokens) / (self.storage.at(FASTER[pick]) * scale), through_link)
+
+    def load_s(self, num_tokens: int) -> float:
+        """Seconds of the load arm."""
+        return self.fixed_s(num_tokens) + self.move_s(num_tokens)
+
+    def num_bytes(self, num_tokens: int) -> int:
+        """Bytes that all ranks read: of the prefix but its last token, what is replicated once per rank."""
+        return self.num_gpus * self.layout.bytes_at(num_tokens - 1)
+
+    def _read_s(self, num_bytes: float) -> float:
+        return 0.0 if self.memory_bytes_per_s is None else num_bytes / self.memory_bytes_per_s

@@ -1,0 +1,150 @@
+"""Recomputing against loading as contexts grow to a million tokens: both arms of the cost model; modelled."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from bench.analyse.capacity import label
+from bench.analyse.costmodel import CostModel
+from bench.analyse.modelled import ModelledAnswer, answer
+from bench.catalog.config import Model
+from bench.catalog.geometry import WINDOWED, Geometry
+
+ORIGIN = "modelled"
+NAMES = {"whole": "C*", "marginal": "P*"}
+
+
+def series_to(longest: int, shortest: int = 1_000) -> tuple[int, ...]:
+    """Lengths 1, 2, 5, 10 … times `shortest`, the longest itself last."""
+    steps = [int(step * 10**power) for power in range(len(str(longest))) for step in (1, 2, 5)]
+    return (*(shortest * step for step in steps if shortest * step < longest), longest)
+
+
+def attend_to_all(geometry: Geometry) -> Geometry:
+    """The same model with layers that attend to everything in place of windows and chunks."""
+    layers = tuple(
+        replace(kind, attention="full") if kind.attention in WINDOWED else kind for kind in geometry.layers
+    )
+    return replace(geometry, layers=layers, window_tokens=None)
+
+
+def longctx_tables(
+    model: Model,
+    costs: Sequence[CostModel],
+    lengths: Sequence[int],
+    *,
+    kv_dtype: str,
+    memory_bytes: float | None = None,
+) -> dict[str, pd.DataFrame]:
+    """Setting, times, crossovers and all that was supposed, by name.
+
+    Args:
+        model: that the costs are of.
+        costs: of one machine, with storages of different rates.
+        lengths: of the prefix, rising.
+        kv_dtype: that the costs were built with.
+        memory_bytes: of one GPU, None when unknown.
+    """
+    answers = [answer(cost, lengths) for cost in costs]
+    rates = ", ".join(f"{cost.storage.value / 1e9:g}" for cost in costs if cost.storage is not None)
+    setting = f"{costs[0].label.partition(', loading from')[0]}, loading at {rates} GB/s"
+    said = dict.fromkeys(
+        [
+            *(notice for cost in costs for notice in cost.notices),
+            *_say_length(model, lengths[-1]),
+            *_say_room(model, costs[0], lengths[-1], memory_bytes),
+        ]
+    )
+    return {
+        "setting": label([{"label": setting}], ORIGIN),
+        "times": time_table(costs, answers, kv_dtype=kv_dtype),
+        "crossovers": crossing_table(costs, answers),
+        "notices": label([{"notice": notice} for notice in said], ORIGIN),
+    }
+
+
+def _say_length(model: Model, longest: int) -> list[str]:
+    made_for = model.geometry.max_position_embeddings
+    if made_for is None or longest <= made_for:
+        return []
+    return [f"the model is made for {made_for:,} tokens; longer prefixes are modelled all the same"]
+
+
+def _say_room(model: Model, cost: CostModel, longest: int, memory_bytes: float | None) -> list[str]:
+    """A notice when the KV of the longest prefix has no room next to the weights; activations are not counted."""
+    kv_bytes = cost.layout.bytes_at(longest)
+    weight_bytes = model.geometry.params_total * cost.weight_bytes / cost.num_gpus
+    if memory_bytes is None or weight_bytes + kv_bytes <= memory_bytes:
+        return []
+    return [
+        f"{weight_bytes / 1e9:.0f} GB of weights and {kv_bytes / 1e9:.0f} GB of KV of {longest:,} tokens on each GPU"
+        f" do not fit into its {memory_bytes / 1e9:.0f} GB"
+    ]
+
+
+def time_table(
+    costs: Sequence[CostModel], answers: Sequence[ModelledAnswer], *, kv_dtype: str
+) -> pd.DataFrame:
+    """One row per storage and length; modelled.
+
+    Columns: bytes_per_s (of the storage), tokens, kv_bytes (that all ranks read), recompute_s, load_s,
+    recompute_per_load_ratio, break_even_bytes_per_s, and for comparison what windows and chunks save:
+    recompute_all_full_s and kv_all_full_bytes, as if every layer attended to everything.
+
+    Args:
+        costs: the same model and machine with storages of different rates.
+        answers: of each.
+        kv_dtype: that the costs were built with.
+    """
+    rows = []
+    for cost, found in zip(costs, answers, strict=True):
+        geometry = attend_to_all(cost.geometry)
+        full = replace(cost, geometry=geometry, layout=geometry.layout(kv_dtype, cost.num_gpus))
+        for point in found.points:
+            n = point.prefix_tokens
+            rows.append(
+                {
+                    "bytes_per_s": None if cost.storage is None else cost.storage.value,
+                    "tokens": n,
+                    "kv_bytes": point.num_bytes,
+                    "recompute_s": cost.recompute_s(n),
+                    "load_s": cost.load_s(n),
+                    "recompute_per_load_ratio": cost.recompute_s(n) / cost.load_s(n),
+                    "break_even_bytes_per_s": point.break_even_bytes_per_s,
+                    "recompute_all_full_s": full.recompute_s(n),
+                    "kv_all_full_bytes": full.num_bytes(n),
+                }
+            )
+    return label(rows, ORIGIN)
+
+
+def crossing_table(costs: Sequence[CostModel], answers: Sequence[ModelledAnswer]) -> pd.DataFrame:
+    """One row per storage and kind of crossover; modelled.
+
+    Columns: bytes_per_s, crossover (C* or P*), verdict, tokens (of the last crossing beyond which load wins,
+    missing where there is none), low_tokens, high_tokens.
+    """
+    rows = [
+        {"bytes_per_s": None if cost.storage is None else cost.storage.value, **row}
+        for cost, found in zip(costs, answers, strict=True)
+        for row in _spots(found)
+    ]
+    return label(rows, ORIGIN)
+
+
+def _spots(found: ModelledAnswer) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for spot in found.spots:
+        beyond = [crossing.tokens for crossing in spot.crossings if crossing.load_wins_beyond]
+        last = beyond[-1] if beyond else None
+        rows.append(
+            {
+                "crossover": NAMES[spot.kind],
+                "verdict": spot.verdict,
+                "tokens": None if last is None else last.value,
+                "low_tokens": None if last is None else last.low,
+                "high_tokens": None if last is None else last.high,
+            }
+        )
+    return rows

@@ -1,0 +1,212 @@
+"""From modelled seconds to answers: the words and types of a measured answer, every one marked as modelled."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import brentq
+
+from bench.analyse.answer import Crossing, Estimate, Kind, Point, SweetSpot, Verdict
+from bench.analyse.bandwidth import SCALES, break_even_bytes_per_s
+from bench.analyse.costmodel import TimeModel
+from bench.analyse.spots import round_up
+from bench.analyse.spread import Pick
+
+STEPS_PER_DOUBLING = 8  # of the grid that is searched for sign changes; windows and kernels change slower
+SHORTEST = 64
+MODELLED = "modelled: nothing was measured"
+TINY = 1e-15  # a tie counts as recompute
+Gap = Callable[[float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelledAnswer:
+    """Times by length, C* and P* of one modelled setting.
+
+    Args:
+        searched: lengths between which crossings were looked for.
+    """
+
+    label: str
+    points: tuple[Point, ...]
+    spots: tuple[SweetSpot, ...]
+    searched: tuple[int, int]
+    notices: tuple[str, ...]
+
+
+def answer(
+    model: TimeModel,
+    lengths: Sequence[int],
+    *,
+    chunk_tokens: int = 256,
+    longest: int | None = None,
+    measured: tuple[int, int] | None = None,
+) -> ModelledAnswer:
+    """Both arms at each of `lengths`, and where they cross between 64 tokens and the longest asked for.
+
+    Args:
+        measured: lengths that the model was calibrated on; a crossing outside of them is extrapolated.
+    """
+    searched = (min(SHORTEST, *lengths), max(longest or 0, 2 * SHORTEST, *lengths))
+    points = tuple(_point(model, n) for n in lengths)
+    kinds: tuple[Kind, ...] = ("whole", "marginal")
+    spots = (_spot(model, kind, searched, chunk_tokens=chunk_tokens) for kind in kinds)
+    marked = tuple(spot if measured is None else _mark_extrapolated(spot, *measured) for spot in spots)
+    outside = [n for n in lengths if measured is not None and not measured[0] <= n <= measured[1]]
+    said = (f"extrapolated at {', '.join(f'{n:,}' for n in outside)} tokens",) if outside else ()
+    return ModelledAnswer(model.label, points, marked, searched, (*model.notices, *said))
+
+
+def _mark_extrapolated(spot: SweetSpot, shortest: int, longest: int) -> SweetSpot:
+    crossings = tuple(
+        replace(crossing, extrapolated=not shortest <= crossing.tokens.value <= longest)
+        for crossing in spot.crossings
+    )
+    return replace(spot, crossings=crossings)
+
+
+def gap_whole(model: TimeModel, recompute: Pick = "value", load: Pick = "value", scale: float = 1.0) -> Gap:
+    """Advantage of load by length, relative to recompute: above 0 load wins."""
+
+    def gap(tokens: float) -> float:
+        n = max(round(tokens), 2)
+        recompute_s = model.recompute_s(n, recompute)
+        return 1 - (model.fixed_s(n) + model.move_s(n, load, scale=scale)) / recompute_s
+
+    return gap
+
+
+def gap_marginal(
+    model: TimeModel, chunk_tokens: int, recompute: Pick = "value", load: Pick = "value", scale: float = 1.0
+) -> Gap:
+    """Advantage of loading the next chunk by the prefix before it, relative to computing it."""
+
+    def gap(tokens: float) -> float:
+        n, after = max(round(tokens), 2), max(round(tokens), 2) + chunk_tokens
+        computing = model.recompute_s(after, recompute) - model.recompute_s(n, recompute)
+        fixed = model.fixed_s(after) - model.fixed_s(n)
+        moving = model.move_s(after, load, scale=scale) - model.move_s(n, load, scale=scale)
+        return 1 - (fixed + moving) / computing if computing > 0 else -1.0
+
+    return gap
+
+
+def find_whole(model: TimeModel, shortest: int, longest: int) -> tuple[Crossing, ...]:
+    """All C* between two lengths, with bounds where the model has them."""
+    return _bounded(lambda *picks: gap_whole(model, *picks), shortest, longest, any(model.has_bounds))
+
+
+def find_marginal(
+    model: TimeModel, shortest: int, longest: int, chunk_tokens: int = 256
+) -> tuple[Crossing, ...]:
+    """All P* between two lengths, with bounds where the model has them."""
+    bounded = any(model.has_bounds)
+    return _bounded(lambda *picks: gap_marginal(model, chunk_tokens, *picks), shortest, longest, bounded)
+
+
+def _bounded(
+    make_gap: Callable[..., Gap], shortest: int, longest: int, bounded: bool
+) -> tuple[Crossing, ...]:
+    """Crossings with the bounds that a slower or faster arm gives; without a partner, a crossing has none."""
+    found = crossings_of(make_gap(), shortest, longest)
+    if not bounded:
+        return found
+    early = crossings_of(make_gap("high", "low"), shortest, longest)
+    late = crossings_of(make_gap("low", "high"), shortest, longest)
+    if not len(found) == len(early) == len(late):
+        return found
+    return tuple(_with_bounds(*three) for three in zip(found, early, late, strict=True))
+
+
+def _with_bounds(found: Crossing, one: Crossing, other: Crossing) -> Crossing:
+    ends = sorted((one.tokens.value, other.tokens.value))
+    estimate = Estimate(found.tokens.value, ends[0], ends[1])
+    return Crossing(estimate, found.bracket, found.load_wins_beyond)
+
+
+def crossings_of(gap: Gap, shortest: int, longest: int) -> tuple[Crossing, ...]:
+    """Sign changes of a gap between two lengths, ascending; the bracket is a step of the grid, not a measurement."""
+    steps = max(int(np.ceil(np.log2(longest / shortest) * STEPS_PER_DOUBLING)), 1)
+    grid = np.unique(np.round(np.geomspace(shortest, longest, steps + 1)))
+    values = [gap(float(n)) for n in grid]
+    found = []
+    for left, right, before, after in zip(grid[:-1], grid[1:], values[:-1], values[1:], strict=True):
+        if (before > 0) == (after > 0):
+            continue
+        root = brentq(lambda n: gap(n) or -TINY, left, right, xtol=0.5)  # type: ignore[no-untyped-call]
+        found.append(Crossing(Estimate(float(root)), (int(left), int(right)), bool(after > 0)))
+    return tuple(found)
+
+
+def verdict_of(crossings: Sequence[Crossing], gap_at_end: float) -> Verdict:
+    """The verdict over the lengths that were searched."""
+    if len(crossings) == 1:
+        return "crossover"
+    if crossings:
+        return "multiple_crossings"
+    return "load_always_wins" if gap_at_end > 0 else "recompute_always_wins"
+
+
+def _spot(model: TimeModel, kind: Kind, searched: tuple[int, int], *, chunk_tokens: int) -> SweetSpot:
+    def make_gap(recompute: Pick = "value", load: Pick = "value", scale: float = 1.0) -> Gap:
+        if kind == "whole":
+            return gap_whole(model, recompute, load, scale)
+        return gap_marginal(model, chunk_tokens, recompute, load, scale)
+
+    crossings = _bounded(make_gap, *searched, any(model.has_bounds))
+    last = crossings[-1] if crossings else None
+    exported = round_up(last.tokens.value, chunk_tokens) if last and last.load_wins_beyond else None
+    return SweetSpot(
+        series="modelled",
+        kind=kind,
+        statistic="p50",
+        verdict=verdict_of(crossings, make_gap()(searched[1])),
+        measured_range=None,
+        crossings=crossings,
+        export_tokens=exported,
+        sensitivity={f"{scale:g}x": _single(make_gap(scale=scale), searched) for scale in SCALES},
+        reason=f"modelled between {searched[0]:,} and {searched[1]:,} tokens",
+        notices=(MODELLED,),
+    )
+
+
+def _single(gap: Gap, searched: tuple[int, int]) -> float | None:
+    found = crossings_of(gap, *searched)
+    return found[0].tokens.value if len(found) == 1 else None
+
+
+def _point(model: TimeModel, num_tokens: int) -> Point:
+    recompute, fixed_s = (
+        _estimate(model.recompute_s, num_tokens, model.has_bounds[0]),
+        model.fixed_s(num_tokens),
+    )
+    move = _estimate(model.move_s, num_tokens, model.has_bounds[1])
+    load = Estimate(
+        fixed_s + move.value, *(None if b is None else fixed_s + b for b in (move.low, move.high))
+    )
+    num_bytes = model.num_bytes(num_tokens)
+    return Point(
+        series="modelled",
+        prefix_tokens=num_tokens,
+        num_rounds=0,
+        num_samples=0,
+        recompute_s=recompute,
+        load_s=load,
+        ratio=Estimate(recompute.value / load.value),
+        load_p95_s=None,
+        load_p99_s=None,
+        first_token_s=fixed_s,
+        num_bytes=num_bytes,
+        bytes_per_s=Estimate(num_bytes / move.value) if move.value > 0 and num_bytes else None,
+        break_even_bytes_per_s=break_even_bytes_per_s(num_bytes, recompute.value, fixed_s),
+        mfu=None,
+        recompute_scaled=False,
+        notices=("modelled",),
+    )
+
+
+def _estimate(seconds: Callable[[int, Pick], float], num_tokens: int, bounded: bool) -> Estimate:
+    value = seconds(num_tokens, "value")
+    if not bounded:
+        return Estimate(value)
+    return Estimate(value, seconds(num_tokens, "low"), seconds(num_tokens, "high"))

@@ -1,0 +1,151 @@
+"""From the catalogues to the rates that a cost model needs, with all that had to be supposed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.analyse.spread import Spread
+from bench.catalog.devices import Devices, Gpu, Kernel, Ssd
+from bench.catalog.fields import CatalogError
+from bench.catalog.figure import Figure, pick_figure
+
+# bytes/s of a copy over those of the standard: 55 of 63 GB/s on PCIe 5 x16, 25.5 of 31.5 on PCIe 4 x16 (links.toml)
+LINK_SHARE = 0.84
+# of the datasheet's memory bandwidth, what a kernel that only reads reaches; source: github ai-dynamo/aiconfigurator
+# commit 095f58a5, mem_bw_empirical_scaling_factor of its systems/*.yaml
+MEMORY_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeRates:
+    """What one GPU's kernels reach, operations per second.
+
+    Args:
+        gemm: matrix products.
+        attention: by length of a causal prompt; between lengths linear in log length, outside the nearest.
+    """
+
+    gemm: Spread
+    attention: Mapping[int, float]
+    attention_spread: tuple[float, float] | None = None
+
+    def attention_at(self, tokens: float) -> float:
+        """Rate of attention over a causal prompt of that many tokens."""
+        lengths = list(self.attention)
+        rates = [self.attention[length] for length in lengths]
+        return float(np.interp(np.log(max(tokens, 1.0)), np.log(lengths), rates))
+
+
+def find_compute(devices: Devices, gpu: Gpu, dtype: str) -> tuple[ComputeRates, tuple[str, ...]]:
+    """Rates of a GPU's kernels with weights of that dtype, and what was supposed to find them.
+
+    Measured kernels where the table has the GPU; else the typical shares of the peak of the GPUs that it
+    has, with their range.  float8 weights speed up matrix products by the ratio of the peaks, attention not.
+
+    Raises:
+        CatalogError: the peak of this GPU in this dtype is unknown, or the dtype is.
+    """
+    peak, notices = _peak(gpu.bf16_flops_per_s, f"{gpu.key}: bf16_flops_per_s")
+    kernel = devices.kernels.get(gpu.key)
+    if kernel is not None:
+        middle = (kernel.gemm_low * kernel.gemm_high) ** 0.5
+        rates = ComputeRates(Spread(middle, kernel.gemm_low, kernel.gemm_high), kernel.attention)
+        longest = max(kernel.attention)
+        notices += (f"attention beyond {longest:,} tokens runs at the rate measured there",)
+    else:
+        rates = _typical(devices, peak)
+        notices += (f"no kernel was measured on {gpu.name}: shares of the peak as on other GPUs",)
+    if dtype in {"bfloat16", "float16"}:
+        return rates, notices
+    if dtype != "fp8":
+        raise CatalogError(f"dtype {dtype!r:.40} has no modelled rate; known: bfloat16, float16, fp8")
+    fast, more = _peak(gpu.fp8_flops_per_s, f"{gpu.key}: fp8_flops_per_s")
+    gemm = rates.gemm.times(fast / peak)
+    notices += (
+        *more,
+        "fp8 products reach the same share of their peak as bfloat16; attention stays in bfloat16",
+    )
+    return ComputeRates(gemm, rates.attention, rates.attention_spread), notices
+
+
+def _peak(figures: tuple[Figure, ...], what: str) -> tuple[float, tuple[str, ...]]:
+    figure = pick_figure(figures)
+    if figure is None:
+        raise CatalogError(f"{what} is unknown; give it: --catalogue FILE.toml")
+    return figure.value, say_unverified(figure, what)
+
+
+def say_unverified(figure: Figure, what: str) -> tuple[str, ...]:
+    """The notice that an unverified figure is due."""
+    return () if figure.verified else (f"{what} is unverified: {figure.value:g}, no public source was read",)
+
+
+def _typical(devices: Devices, peak: float) -> ComputeRates:
+    shares = [_shares(kernel, devices.gpus[kernel.key]) for kernel in devices.kernels.values()]
+    gemm = np.array([share for share, _ in shares])
+    lengths = sorted(set.intersection(*(set(kernel.attention) for kernel in devices.kernels.values())))
+    attention = {n: float(np.mean([table[n] for _, table in shares])) * peak for n in lengths}
+    return ComputeRates(
+        Spread(float(gemm.mean()), float(gemm.min()), float(gemm.max())).times(peak), attention
+    )
+
+
+def _shares(kernel: Kernel, gpu: Gpu) -> tuple[float, dict[int, float]]:
+    peak, _ = _peak(gpu.bf16_flops_per_s, gpu.key)
+    middle = (kernel.gemm_low * kernel.gemm_high) ** 0.5
+    return middle / peak, {tokens: rate / peak for tokens, rate in kernel.attention.items()}
+
+
+def find_memory(gpu: Gpu) -> tuple[float | None, tuple[str, ...]]:
+    """Bytes per second at which a pass reads weights and KV from device memory; None when unknown."""
+    figure = pick_figure(gpu.memory_bytes_per_s)
+    if figure is None:
+        return None, (f"the memory bandwidth of {gpu.name} is unknown: reading weights costs nothing here",)
+    return figure.value * MEMORY_SHARE, say_unverified(figure, f"{gpu.key}: memory_bytes_per_s")
+
+
+def find_link(devices: Devices, gpu: Gpu) -> tuple[Spread | None, tuple[str, ...]]:
+    """Bytes per second from host memory into one GPU: measured where somebody did, None when unknown."""
+    figure = pick_figure(gpu.link_bytes_per_s)
+    if figure is not None:
+        return _spread(figure), say_unverified(figure, f"{gpu.key}: link_bytes_per_s")
+    if gpu.link is None:
+        return None, (f"the host link of {gpu.name} is unknown: nothing limits loading but the storage",)
+    link = devices.links[gpu.link]
+    measured = pick_figure(link.measured_bytes_per_s)
+    if measured is not None:
+        return _spread(measured), ()
+    nominal = pick_figure(link.bytes_per_s)
+    if nominal is None:
+        return None, (f"the rate of {link.name} is unknown: nothing limits loading but the storage",)
+    return Spread(nominal.value * LINK_SHARE), (
+        f"{link.name}: {LINK_SHARE:g} of its nominal rate, unmeasured",
+    )
+
+
+def find_storage_rate(devices: Devices, name: str) -> tuple[str, Spread, tuple[str, ...]]:
+    """Name and read rate of a drive or tier: measured if somebody did, else nominal; "4x NAME" is four drives.
+
+    Raises:
+        CatalogError: there is none of that name, or no rate of it is known.
+    """
+    count, _, rest = name.partition("x ")
+    num_drives = int(count) if count.strip().isdigit() and rest and int(count) > 0 else 1
+    store = devices.find_storage(name if num_drives == 1 else rest.strip())
+    nominal = store.read_bytes_per_s if isinstance(store, Ssd) else store.bytes_per_s
+    measured = store.measured_read_bytes_per_s if isinstance(store, Ssd) else store.measured_bytes_per_s
+    figure = pick_figure(measured) or pick_figure(nominal)
+    if figure is None:
+        raise CatalogError(f"{store.name}: no read rate is known; give it: --bandwidth 10GB/s")
+    how = "measured" if measured else "the datasheet's rate, which a file system rarely reaches"
+    notices: tuple[str, ...] = (f"{store.name}: {figure.value / 1e9:g} GB/s is {how} ({figure.source})",)
+    notices += say_unverified(figure, f"{store.key}: read rate")
+    label = store.name if num_drives == 1 else f"{num_drives}x {store.name}"
+    if num_drives > 1:
+        notices += (f"{label}: striped without loss",)
+    return label, _spread(figure).times(num_drives), notices
+
+
+def _spread(figure: Figure) -> Spread:
+    return Spread(figure.value, figure.low, figure.high)

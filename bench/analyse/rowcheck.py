@@ -1,0 +1,211 @@
+"""The cost model against published rows: one outcome per row, an error or the reason for none."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bench.analyse.calibrate import MIN_LENGTHS, CalibratedModel, calibrate
+from bench.analyse.costmodel import CostModel, TimeModel
+from bench.analyse.describe_machine import Setting, build_model
+from bench.analyse.modelled import find_marginal, find_whole
+from bench.analyse.published import CROSSOVER, RATES, Row, RowsError, expected_numbers, find_model, refusals
+from bench.catalog.devices import Devices
+from bench.catalog.fields import CatalogError
+from bench.catalog.geometry import Geometry
+
+# exchanges over compute above which the ranks wait for each other; source: a ring all-reduce is modelled by its bytes
+# alone, and small messages take several times that (latency of 10 us each, ai-dynamo/aiconfigurator p2p_latency)
+MAX_EXCHANGE_SHARE = 0.5
+KV_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One published number against the modelled one."""
+
+    quantity: str
+    published: float
+    modelled: float
+
+    @property
+    def error(self) -> float:
+        """Modelled over published, less 1."""
+        return self.modelled / self.published - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowOutcome:
+    """What became of one row: predicted with its errors, refused with the reasons, or used to calibrate."""
+
+    row: Row
+    compared: tuple[Compared, ...] = ()
+    refused: tuple[str, ...] = ()
+    calibrating: bool = False
+    calibrated: bool = False
+
+    @property
+    def error(self) -> float | None:
+        """The largest error of the row's numbers, without sign; None when there is none to count."""
+        if self.calibrating or not self.compared:
+            return None
+        return max(abs(one.error) for one in self.compared)
+
+
+def check_rows(
+    rows: Sequence[Row], devices: Devices, *, calibrate_on: Sequence[str] = ()
+) -> tuple[RowOutcome, ...]:
+    """Predict every row that can be; rows named in `calibrate_on` calibrate their own setup and are not counted.
+
+    Raises:
+        RowsError: a named row is not there, cannot be predicted, or too few of its setup are named.
+    """
+    fitted = _calibrations(rows, devices, calibrate_on)
+    return tuple(_outcome(row, devices, fitted, row.id in calibrate_on) for row in rows)
+
+
+def median_error(outcomes: Sequence[RowOutcome]) -> tuple[float | None, int]:
+    """Median over the rows that count, and their number."""
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    return (median(errors) if errors else None), len(errors)
+
+
+def _calibrations(
+    rows: Sequence[Row], devices: Devices, names: Sequence[str]
+) -> dict[tuple[str, ...], CalibratedModel]:
+    by_id = {row.id: row for row in rows}
+    unknown = [name for name in names if name not in by_id]
+    if unknown:
+        raise RowsError(
+            f"calibrate: no row has the id {unknown[0]!r:.40}; ids are {', '.join(list(by_id)[:8])} ..."
+        )
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for name in dict.fromkeys(names):
+        row = by_id[name]
+        reasons = refusals(row, devices)
+        if reasons:
+            raise RowsError(f"calibrate: row {name} cannot be used: {reasons[0]}")
+        groups.setdefault(row.setup, []).append(row)
+    return {setup: _calibrated(group, devices) for setup, group in groups.items()}
+
+
+def _calibrated(group: Sequence[Row], devices: Devices) -> CalibratedModel:
+    times = [
+        {row.tokens: value for row in group if (value := row.number[name]) is not None}
+        for name in ("recompute_s", "load_s")
+    ]
+    if max(map(len, times)) < MIN_LENGTHS:
+        raise RowsError(
+            f"calibrate: {', '.join(row.id for row in group)} have {max(map(len, times))} lengths of one setup"
+            f" (same model, GPUs, engine, storage); {MIN_LENGTHS} are needed"
+        )
+    base = describe_row(group[0], devices)
+    return calibrate(base, times[0], times[1])
+
+
+def _outcome(
+    row: Row, devices: Devices, fitted: Mapping[tuple[str, ...], CalibratedModel], calibrating: bool
+) -> RowOutcome:
+    reasons = refusals(row, devices)
+    if reasons:
+        return RowOutcome(row, refused=tuple(reasons))
+    try:
+        base = describe_row(row, devices)
+        require_modelled(row, base)
+        found = fitted.get(row.setup)
+        compared = _compare(row, found or base)
+    except CatalogError as error:
+        return RowOutcome(row, refused=(str(error),))
+    return RowOutcome(row, compared, calibrating=calibrating, calibrated=found is not None)
+
+
+def describe_row(row: Row, devices: Devices) -> CostModel:
+    """The cost model of the row's setup, uncalibrated.
+
+    Raises:
+        CatalogError: its KV bytes are not those of the model, or a figure is missing.
+    """
+    model = find_model(row.text["model"])
+    if model is None:
+        raise CatalogError(f"model {row.text['model']!r:.60} is not in the catalogue")
+    kv_dtype = _kv_dtype(row, model.geometry)
+    setting = Setting(
+        gpu=row.text["gpu"],
+        num_gpus=row.num_gpus,
+        dtype=row.dtype,
+        kv_dtype=kv_dtype,
+        bytes_per_s=None if row.loads_from_memory else row.storage_bytes_per_s,
+    )
+    return build_model(model, setting, devices)
+
+
+def _kv_dtype(row: Row, geometry: Geometry) -> str:
+    """The KV dtype whose bytes per token are those of the row; 2 bytes where the row does not say."""
+    stated = row.number["derived_kv_bytes_per_token"]
+    if stated is None:
+        return "bfloat16"
+    for dtype in ("bfloat16", "fp8"):
+        if abs(geometry.layout(dtype).bytes_per_token / stated - 1) <= KV_TOLERANCE:
+            return dtype
+    ours = geometry.layout("bfloat16").bytes_per_token
+    raise CatalogError(f"KV bytes per token are {stated:.0f} in the row and {ours} by the model's dimensions")
+
+
+def require_modelled(row: Row, base: CostModel) -> None:
+    """Refuse what the formulas leave out.
+
+    Raises:
+        CatalogError: ranks that mostly wait for each other, unknown storage, unknown kind of crossover.
+    """
+    tokens = row.tokens or int(row.number["crossover_tokens"] or 1)
+    compute = sum(base.kernel_s(tokens)) / base.engine.compute_share
+    if base.num_gpus > 1 and base.exchange_s(tokens) > MAX_EXCHANGE_SHARE * compute:
+        raise CatalogError(
+            f"TP{base.num_gpus} leaves {compute * 1e3:.3g} ms of compute to {base.exchange_s(tokens) * 1e3:.3g} ms"
+            " of exchanges: bound by communication, which is not modelled"
+        )
+    if base.num_gpus > 1 and base.peer_bytes_per_s is None:
+        raise CatalogError("the rate between the GPUs is unknown, and the row has several")
+    needs_storage = row.kind in {"ttft_pair", "load_only", CROSSOVER}
+    if needs_storage and not row.loads_from_memory and row.storage_bytes_per_s is None:
+        raise CatalogError(f"the bandwidth of {row.text['load_tier'] or 'the storage'!r} is not stated")
+
+
+def _compare(row: Row, model: TimeModel) -> tuple[Compared, ...]:
+    if row.kind == CROSSOVER:
+        return (_compare_crossover(row, model),)
+    if row.kind in RATES:
+        stated = row.number["required_bw_gbps_decimal"] or 0.0
+        fixed_s = model.fixed_s(row.tokens) if row.kind == "required_bandwidth" else 0.0
+        gain_s = model.recompute_s(row.tokens) - fixed_s
+        if gain_s <= 0:
+            raise CatalogError(
+                "no bandwidth ties: recompute is modelled faster than the fixed cost of a load"
+            )
+        return (Compared("GB/s", stated, model.num_bytes(row.tokens) / gain_s / 1e9),)
+    found = []
+    for quantity, seconds in (
+        ("recompute_s", model.recompute_s),
+        ("load_s", lambda n: load_seconds(model, n)),
+    ):
+        stated_s = row.number[quantity]
+        if stated_s is not None and quantity in expected_numbers(row.kind):
+            found.append(Compared(quantity, stated_s, seconds(row.tokens)))
+    return tuple(found)
+
+
+def load_seconds(model: TimeModel, num_tokens: int) -> float:
+    """Seconds of the load arm."""
+    return model.fixed_s(num_tokens) + model.move_s(num_tokens)
+
+
+def _compare_crossover(row: Row, model: TimeModel) -> Compared:
+    stated = row.number["crossover_tokens"] or 0.0
+    about = f"{row.text['system']} {row.text['conditions']}".lower()
+    marginal = "marginal" in about
+    if not marginal and "whole" not in about:
+        raise CatalogError("whether C* or P* was published is not stated; they differ by a factor of two")
+    search = find_marginal if marginal else find_whole
+    crossings = search(model, 64, 1_048_576)
+    if len(crossings) != 1:
+        raise CatalogError(f"{len(crossings)} crossings are modelled, one was published")
+    return Compared("P* tokens" if marginal else "C* tokens", stated, crossings[0].tokens.value)

@@ -1,0 +1,107 @@
+"""How many GPUs a target throughput needs, with and without reuse; modelled from one measured throughput."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+from bench.analyse.answer import Point
+from bench.analyse.demand import Demand
+from bench.analyse.inputs import InputError, exact, require_positive, require_share
+from bench.analyse.reuse.savings import MeasuredCurve
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What so many GPUs prefill together, measured.
+
+    Args:
+        tokens_per_s: prompt tokens per second at the prompts' length, nothing reused.
+        num_gpus: that measured it; also the smallest number that runs the model.
+        source: who says so.
+        extrapolated: lengths were asked for that nobody measured.
+    """
+
+    tokens_per_s: float
+    num_gpus: int
+    source: str
+    extrapolated: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive("measured throughput", self.tokens_per_s, unit="tokens/s")
+        require_positive("measured GPUs", self.num_gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCount:
+    """GPUs needed: `unrounded`, and in whole groups of `group_gpus` that run the model together."""
+
+    unrounded: Fraction
+    group_gpus: int
+
+    @property
+    def whole(self) -> int:
+        """Rounded up to whole GPUs."""
+        return ceil(self.unrounded)
+
+    @property
+    def in_groups(self) -> int:
+        """Rounded up to whole groups."""
+        return ceil(self.unrounded / self.group_gpus) * self.group_gpus
+
+
+def count_gpus(
+    target_tokens_per_s: float, measured: Throughput, *, utilisation: float = 1.0, work_share: float = 1.0
+) -> GpuCount:
+    """GPUs that prefill `target_tokens_per_s` prompt tokens per second.
+
+        GPUs = target / (measured x utilisation) x GPUs measured x share of the work still done
+
+    Throughput is taken to grow in proportion to the number of groups: each serves requests of its own.
+
+    Args:
+        target_tokens_per_s: prompt tokens that arrive, found or not.
+        measured: of the whole prefill.
+        utilisation: share of the measured throughput to plan with, above 0 and at most 1.
+        work_share: 1 without reuse; with it `Demand.marginal_share`: only the tokens not found are computed.
+
+    Raises:
+        InputError: a figure out of its range.
+    """
+    require_positive("target", target_tokens_per_s, unit="tokens/s")
+    require_share("utilisation", utilisation, zero=False)
+    require_share("share of the work", work_share)
+    planned = exact(measured.tokens_per_s) * exact(utilisation)
+    groups = exact(target_tokens_per_s) / planned * exact(work_share)
+    return GpuCount(groups * measured.num_gpus, measured.num_gpus)
+
+
+def gpu_seconds_per_request(demand: Demand, measured: Throughput, utilisation: float = 1.0) -> float:
+    """GPU-seconds of one whole prefill, idle time included: GPUs x tokens / (measured x utilisation)."""
+    return measured.num_gpus * demand.input_tokens / (measured.tokens_per_s * utilisation)
+
+
+def recompute_curve(points: Sequence[Point], source: str) -> MeasuredCurve:
+    """T(n) of the recompute arm from the points of a sweep.
+
+    Raises:
+        InputError: it measured fewer than two lengths.
+    """
+    times = {
+        point.prefix_tokens: point.recompute_s.value for point in points if point.recompute_s is not None
+    }
+    if len(times) < 2:
+        raise InputError(f"{source}: recompute was measured at {len(times)} lengths; 2 or more are needed")
+    lengths = tuple(sorted(times))
+    return MeasuredCurve(lengths, tuple(times[tokens] for tokens in lengths))
+
+
+def measured_throughput(
+    demand: Demand, curve: MeasuredCurve, *, num_gpus: int, source: str, lengths: Sequence[int]
+) -> Throughput:
+    """Prompt tokens per second of a sweep: mean tokens / mean T(n), where `demand` counts work in seconds.
+
+    One request at a time: an engine that batches does more, and its own throughput is the better figure.
+    """
+    outside = min(lengths) < curve.tokens[0] or max(lengths) > curve.tokens[-1]
+    return Throughput(demand.input_tokens / demand.full_work, num_gpus, source, extrapolated=outside)

@@ -1,0 +1,150 @@
+"""A cost model of the machine that a sweep measured: other lengths, other storages.
+
+    T_recompute(n) = o + g G(n) + a A(n)              G, A: operations of matrix products and of attention
+    T_load(n)      = first(n) + o' + bytes(n) / B     first(n) = f + k n: the measured first-token step
+
+with G and A in seconds at the best rate over all lengths of the sweep, `flop_s`.  All coefficients are fitted
+to the medians of the sweep.  With another storage, B is that storage's rate and the rest stays as measured.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from bench.analyse.analysis import analyse
+from bench.analyse.answer import Point
+from bench.analyse.calibrate import MIN_LENGTHS, ArmFit, CalibrationError, Tie, fit_arm
+from bench.analyse.spread import Pick, Spread
+from bench.analyse.work import prefill_work
+from bench.catalog.geometry import Geometry
+from bench.measure.record import RunRecord, Sample
+from kvio.layout import KVLayout
+
+# without a kernel table: times of neighbouring lengths agree to 5 % on a shared machine, and attention runs at the
+# rate of matrix products within a factor of two (results/qwen3-0.6b, where it was from half to twice)
+SWEEP_TIE = Tie(1, 2, noise=0.05, prior=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepModel:
+    """Both arms of one measured load series, as formulas.
+
+    Args:
+        move: fit of opening and reading: o', and seconds per byte.
+        storage: another storage's rate, None for the measured one.
+    """
+
+    label: str
+    geometry: Geometry
+    layout: KVLayout
+    flop_s: float
+    recompute: ArmFit
+    first_token: ArmFit
+    move: ArmFit
+    storage: Spread | None = None
+    notices: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> tuple[int, int]:
+        """The shortest and the longest length that the formulas were fitted to."""
+        return self.recompute.lengths[0], self.recompute.lengths[-1]
+
+    @property
+    def has_bounds(self) -> tuple[bool, bool]:
+        """Whether recompute and load have bounds."""
+        load = self.move.width is not None if self.storage is None else self.storage.known
+        return self.recompute.width is not None, load
+
+    def recompute_s(self, num_tokens: int, pick: Pick = "value") -> float:
+        """Seconds to prefill the prefix."""
+        terms = recompute_terms(self.geometry, num_tokens, self.flop_s)
+        return self.recompute.bound(_dot(self.recompute, terms), pick)
+
+    def fixed_s(self, num_tokens: int) -> float:
+        """Seconds of a load that no faster storage would save: the first-token step and opening."""
+        return _dot(self.first_token, (1.0, float(num_tokens))) + self.move.coefficients[0]
+
+    def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
+        """Seconds to read the bytes, were the storage `scale` times as fast."""
+        num_bytes = self.num_bytes(num_tokens)
+        if self.storage is None:
+            return self.move.bound(num_bytes * self.move.coefficients[1] / scale, pick)
+        faster: dict[Pick, Pick] = {"value": "value", "low": "high", "high": "low"}
+        return num_bytes / (self.storage.at(faster[pick]) * scale)
+
+    def num_bytes(self, num_tokens: int) -> int:
+        """Bytes of the prefix but its last token."""
+        return self.layout.bytes_at(num_tokens - 1)
+
+    def with_storage(self, name: str, rate: Spread, *supposed: str) -> "SweepModel":
+        """The same machine with another storage, and what was supposed about its rate."""
+        notices = (
+            *self.notices,
+            *supposed,
+            f"only the storage is another, {name}; everything else as measured",
+        )
+        return replace(self, label=f"{self.label}, were the storage {name}", storage=rate, notices=notices)
+
+
+def recompute_terms(geometry: Geometry, num_tokens: int, flop_s: float) -> tuple[float, float, float]:
+    """1, and seconds of matrix products and of attention at `flop_s` seconds per operation."""
+    work = prefill_work(geometry, num_tokens)
+    return 1.0, work.gemm_flops * flop_s, sum(flops for flops, _ in work.attention) * flop_s
+
+
+def fit_sweep(
+    run: RunRecord, samples: Sequence[Sample], geometry: Geometry, *, leave_out: Collection[int] = ()
+) -> SweepModel:
+    """The formulas of the sweep's first load series, fitted to every length but those in `leave_out`.
+
+    Raises:
+        CalibrationError: fewer than MIN_LENGTHS lengths with both arms, or a suffix sweep.
+    """
+    if run.plan.suffix_tokens:
+        raise CalibrationError(f"{run.run_id}: a sweep of suffixes has no times of whole prefixes to fit")
+    points = [point for point in usable_points(run, samples) if point.prefix_tokens not in leave_out]
+    if len(points) < MIN_LENGTHS:
+        raise CalibrationError(
+            f"{run.run_id}: {len(points)} lengths measured by both arms; predicting needs {MIN_LENGTHS}:"
+            " sweep more lengths, or longer"
+        )
+    first = {point.prefix_tokens: point.first_token_s or 0.0 for point in points}
+    recompute = {point.prefix_tokens: _seconds(point, "recompute") for point in points}
+    moving = {n: _seconds(point, "load") - first[n] for n, point in ((p.prefix_tokens, p) for p in points)}
+    flop_s = min(seconds / prefill_work(geometry, n).flops for n, seconds in recompute.items())
+    layout = geometry.layout(run.plan.kv_dtype or run.plan.dtype, run.plan.tensor_parallel)
+    storage = run.storage.get("name", "its storage")
+    return SweepModel(
+        label=f"{run.model_name} ({run.plan.dtype}) on {run.machine.get('device_name', 'its machine')},"
+        f" loading from {storage}, calibrated on {run.run_id}",
+        geometry=geometry,
+        layout=layout,
+        flop_s=flop_s,
+        recompute=fit_arm(recompute, lambda n: recompute_terms(geometry, n, flop_s), tied=SWEEP_TIE),
+        first_token=fit_arm(first, lambda n: (1.0, float(n))),
+        move=fit_arm(moving, lambda n: (1.0, float(layout.bytes_at(n - 1)))),
+        notices=(f"calibrated on {points[0].prefix_tokens:,} to {points[-1].prefix_tokens:,} tokens",),
+    )
+
+
+def usable_points(run: RunRecord, samples: Sequence[Sample]) -> list[Point]:
+    """Points of the first load series that have both arms and a first-token step, by length."""
+    points = [
+        point
+        for point in analyse(run, samples).points
+        if point.recompute_s is not None and point.load_s is not None and point.first_token_s is not None
+    ]
+    series = next((point.series for point in points), None)
+    return sorted(
+        (point for point in points if point.series == series), key=lambda point: point.prefix_tokens
+    )
+
+
+def _seconds(point: Point, arm: str) -> float:
+    estimate = point.recompute_s if arm == "recompute" else point.load_s
+    if estimate is None:
+        raise CalibrationError(f"{point.prefix_tokens} tokens: no {arm} time")
+    return estimate.value
+
+
+def _dot(fit: ArmFit, terms: Sequence[float]) -> float:
+    return sum(value * term for value, term in zip(fit.coefficients, terms, strict=True))

@@ -1,0 +1,64 @@
+"""One number of a data sheet or a measurement, with where it comes from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+
+UNVERIFIED = "unverified"
+
+
+class Figure(BaseModel):
+    """A number in base units with its public source; `low` and `high` where the source gives a range."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    value: float = Field(gt=0, allow_inf_nan=False)
+    low: float | None = Field(default=None, gt=0)
+    high: float | None = Field(default=None, gt=0)
+    source: str = Field(min_length=1)
+    note: str | None = None
+
+    @property
+    def verified(self) -> bool:
+        """Whether somebody read a public source for it."""
+        return self.source != UNVERIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The file that figures are read from, with the sources that it names."""
+
+    name: str
+    sources: Mapping[str, str]
+
+    def cite(self, source: str | None) -> str:
+        """The source written out; a figure without one is vouched for by its file alone."""
+        return self.name if source is None else self.sources.get(source, source)
+
+
+def _listed(value: object, info: ValidationInfo) -> object:
+    """One figure or several as they stand in a file, a bare number among them, as a list of figures."""
+    values = value if isinstance(value, list | tuple) else (value,)
+    place = info.context
+    if not isinstance(place, Place):
+        return values
+    return [_cited(one, place) for one in values]
+
+
+def _cited(value: object, place: Place) -> object:
+    if isinstance(value, dict) and isinstance(value.get("source"), str | None):
+        return {**value, "source": place.cite(value.get("source"))}
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {"value": value, "source": place.cite(None)}
+    return value
+
+
+# one figure or several in the file, always a tuple once read; () is unknown
+Figures = Annotated[tuple[Figure, ...], BeforeValidator(_listed)]
+
+
+def pick_figure(figures: Sequence[Figure]) -> Figure | None:
+    """The figure to use: the first with a source, else the first unverified one, else None: unknown."""
+    return next((figure for figure in figures if figure.verified), figures[0] if figures else None)

@@ -1,0 +1,52 @@
+"""Writes figures of calculated values: equal inputs give equal bytes."""
+
+import io
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from bench.show.figures import PNG_DPI
+from bench.show.write import write_bytes_safely
+
+METADATA: dict[str, dict[str, None]] = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
+
+
+class PlaceError(ValueError):
+    """A place where nothing can be written; one line that says why."""
+
+
+def require_figure_name(path: Path) -> None:
+    """Stop on a file name that is not .png or .svg, or whose folder is not there.
+
+    Raises:
+        PlaceError: says which of the two.
+    """
+    if path.suffix not in METADATA:
+        raise PlaceError(f"{path}: a figure is written as .png or .svg; try {path.stem or 'figure'}.png")
+    _require_file_place(path)
+
+
+def require_csv_place(path: Path) -> None:
+    """Stop on a place where neither a .csv file nor a folder of them can be.
+
+    Raises:
+        PlaceError: says why.
+    """
+    if path.suffix != ".csv" and path.exists() and not path.is_dir():
+        raise PlaceError(f"{path}: is a file; name a folder, or a file that ends in .csv")
+    _require_file_place(path, folder_allowed=path.suffix != ".csv")
+
+
+def write_calculated(path: Path, figure: Figure) -> None:
+    """Write the figure in the form that the ending names, in one step."""
+    require_figure_name(path)
+    stream = io.BytesIO()
+    figure.savefig(stream, format=path.suffix[1:], dpi=PNG_DPI, metadata=METADATA[path.suffix])
+    write_bytes_safely(path, stream.getvalue())
+
+
+def _require_file_place(path: Path, *, folder_allowed: bool = False) -> None:
+    if not path.parent.is_dir():
+        raise PlaceError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.is_dir() and not folder_allowed:
+        raise PlaceError(f"{path}: is a folder, not a {path.suffix} file")

@@ -1,0 +1,133 @@
+"""What a person sees of a prediction: every table, sentence and row says that it is modelled."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+from bench.analyse.answer import Crossing, Point, SweetSpot
+from bench.analyse.modelled import ModelledAnswer
+from bench.analyse.rowcheck import RowOutcome, median_error
+from bench.show.numbers import (
+    format_bytes,
+    format_rate,
+    format_ratio_estimate,
+    format_seconds_estimate,
+    format_tokens,
+    printable,
+    round_digits,
+)
+from bench.show.sentence import short_answer
+from bench.show.table import align
+
+HEADINGS = ("prefix tokens", "recompute", "load", "recompute/load", "KV read", "GB/s", "break-even")
+CSV_COLUMNS = (
+    "modelled",
+    "setting",
+    "prefix_tokens",
+    "recompute_s",
+    "recompute_low_s",
+    "recompute_high_s",
+    "load_s",
+    "load_low_s",
+    "load_high_s",
+    "fixed_s",
+    "num_bytes",
+    "read_bytes_per_s",
+    "break_even_bytes_per_s",
+    "crossover_tokens",
+    "marginal_crossover_tokens",
+)
+WHAT = {
+    "whole": ("loading the whole prefix", "recomputing it"),
+    "marginal": ("loading the next KV chunk", "computing it"),
+}
+
+
+def _cells(point: Point) -> tuple[str, ...]:
+    rate = point.bytes_per_s
+    return (
+        format_tokens(point.prefix_tokens),
+        format_seconds_estimate(point.recompute_s),
+        format_seconds_estimate(point.load_s),
+        format_ratio_estimate(point.ratio),
+        format_bytes(point.num_bytes),
+        "—" if rate is None else round_digits(rate.value / 1e9),
+        format_rate(point.break_even_bytes_per_s),
+    )
+
+
+def answer_text(answer: ModelledAnswer) -> str:
+    """Table, sentences of C* and P*, and what had to be supposed."""
+    lines = [f"modelled: {printable(answer.label)}", *align([HEADINGS, *map(_cells, answer.points)])]
+    lines += [f"modelled: {say_spot(spot)}" for spot in answer.spots]
+    lines += [f"supposed: {printable(notice)}" for notice in answer.notices]
+    return "\n".join(lines)
+
+
+def say_spot(spot: SweetSpot) -> str:
+    """The verdict of one modelled spot in one sentence."""
+    loading, other = WHAT[spot.kind]
+    words = {
+        "crossover": f"{loading} against {other}: {short_answer(spot)}",
+        "multiple_crossings": f"{loading} against {other}: {len(spot.crossings)} crossings, {short_answer(spot)}",
+        "load_always_wins": f"{loading} is faster than {other} everywhere: {short_answer(spot)}",
+        "recompute_always_wins": f"{loading} is never faster than {other}: {short_answer(spot)}",
+    }[spot.verdict]
+    details = [*map(_say_crossing, spot.crossings), spot.reason]
+    if spot.export_tokens is not None:
+        details.append(f"{format_tokens(spot.export_tokens)} in whole chunks")
+    return f"{words} ({'; '.join(details)})"
+
+
+def _say_crossing(crossing: Crossing) -> str:
+    direction = "load wins beyond" if crossing.load_wins_beyond else "load wins only below"
+    low, high = crossing.tokens.low, crossing.tokens.high
+    bounds = (
+        "no bounds known" if low is None or high is None else f"{format_tokens(low)} to {format_tokens(high)}"
+    )
+    return f"{direction}, {'extrapolated, ' if crossing.extrapolated else ''}{bounds}"
+
+
+def answer_csv(answer: ModelledAnswer) -> str:
+    """One row per length; the last two columns repeat C* and P* where there is exactly one."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    spots = [spot.crossings[0].tokens.value if len(spot.crossings) == 1 else None for spot in answer.spots]
+    for point in answer.points:
+        recompute, load, rate = point.recompute_s, point.load_s, point.bytes_per_s
+        times = [getattr(one, name) for one in (recompute, load) for name in ("value", "low", "high")]
+        cells = ["true", answer.label, point.prefix_tokens, *times, point.first_token_s, point.num_bytes]
+        cells += [None if rate is None else rate.value, point.break_even_bytes_per_s, *spots]
+        writer.writerow(["" if cell is None else cell for cell in cells])
+    return stream.getvalue()
+
+
+def outcome_lines(outcomes: Sequence[RowOutcome]) -> list[str]:
+    """A line per row; the last line is the median over the rows that count."""
+    lines = []
+    for outcome in outcomes:
+        name = printable(outcome.row.id)
+        if outcome.refused:
+            lines.append(f"{name}: refused: {printable('; '.join(outcome.refused))}")
+            continue
+        how = (
+            "calibrates, not counted"
+            if outcome.calibrating
+            else "calibrated"
+            if outcome.calibrated
+            else "modelled"
+        )
+        numbers = ", ".join(
+            f"{one.quantity} {one.modelled:.4g} modelled, {one.published:.4g} published, {100 * one.error:+.1f} %"
+            for one in outcome.compared
+        )
+        lines.append(f"{name}: {how}: {numbers}")
+    for calibrated in (True, False):
+        error, count = median_error([one for one in outcomes if one.calibrated is calibrated])
+        if count and any(one.calibrated for one in outcomes):
+            kind = "of calibrated setups" if calibrated else "of other setups"
+            lines.append(f"rows {kind}: {100 * (error or 0.0):.1f} % over {count} rows")
+    error, count = median_error(outcomes)
+    lines.append(f"median error: {'—' if error is None else f'{100 * error:.1f}'} % over {count} rows")
+    return lines

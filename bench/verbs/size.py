@@ -1,0 +1,114 @@
+"""`size`: how many GPUs, how much storage and what cost, with and without reuse."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.analyse.demand import find_demand
+from bench.analyse.deployment import Prices, Sizing
+from bench.analyse.sizing_tables import size_tables
+from bench.measure.units import parse_bytes, parse_duration, parse_rate
+from bench.show.sizing_figure import write_sizing_figure
+from bench.show.sizing_text import sizing_text
+from bench.verbs.calculated import Csv, Plot, require_places, show_tables
+from bench.verbs.options import Json, option, parsed
+from bench.verbs.size_question import (
+    find_drive,
+    find_media,
+    find_rate,
+    find_stored,
+    read_basis,
+    read_requests,
+    read_throughput,
+)
+
+
+def size(
+    model: Annotated[str | None, option("catalogue key, config.json or hub name")] = None,
+    throughput: Annotated[
+        float | None, option("prompt tokens/s measured at this length, without reuse")
+    ] = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="model and throughput of this result folder")
+    ] = None,
+    measured_gpus: Annotated[int, option("GPUs that measured it together")] = 1,
+    utilisation: Annotated[float, option("share of the measured throughput to plan with")] = 1.0,
+    requests_per_s: Annotated[float | None, option("requests to sustain")] = None,
+    target: Annotated[float | None, option("prompt tokens/s to sustain, in place of requests")] = None,
+    input_tokens: Annotated[int | None, option("tokens of a prompt, mean")] = None,
+    hit_ratio: Annotated[float | None, option("hit tokens / prompt tokens, from 0 to 1")] = None,
+    trace: Annotated[
+        Path | None, option("prompts and hits of a Mooncake-format trace against --capacity")
+    ] = None,
+    policy: Annotated[str, option("of the trace's cache: lru, lfu, fifo, optimal")] = "lru",
+    kept_output_tokens: Annotated[float, option("generated tokens of a request whose KV is stored")] = 0.0,
+    kv_dtype: Annotated[str | None, option("dtype of the KV cache; default bfloat16 or the sweep's")] = None,
+    tp: Annotated[int, option("tensor-parallel ranks; each stores and loads what it keeps")] = 1,
+    capacity: Annotated[str | None, option("size of the KV store, such as 10TB")] = None,
+    retention: Annotated[
+        str | None, option("how long KV is kept, such as 24h, in place of --capacity")
+    ] = None,
+    ssd: Annotated[str | None, option("a drive of the catalogue")] = None,
+    drive_capacity: Annotated[str | None, option("of one drive, such as 7.68TB")] = None,
+    drive_read: Annotated[str | None, option("sustained read rate of one drive, such as 12GB/s")] = None,
+    dwpd: Annotated[float | None, option("rated drive writes per day")] = None,
+    tbw: Annotated[str | None, option("rated bytes written, such as 14PB, in place of --dwpd")] = None,
+    warranty_years: Annotated[float, option("years that the rating holds for")] = 5.0,
+    write_amplification: Annotated[float, option("bytes the flash takes / bytes written")] = 1.0,
+    price_gpu_hour: Annotated[float | None, option("of one GPU")] = None,
+    price_dram_gb: Annotated[float | None, option("of a GB (1e9 bytes) of DRAM")] = None,
+    price_ssd_gb: Annotated[float | None, option("of a GB of SSD")] = None,
+    lifetime_years: Annotated[float | None, option("over which DRAM and SSD are written off")] = None,
+    occupancy: Annotated[float | None, option("share of what is bought that holds KV; default 1")] = None,
+    reuse_per_day: Annotated[
+        float | None, option("reuses of a stored token; default: from --capacity")
+    ] = None,
+    csv: Csv = None,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """GPUs, storage and cost of a target throughput, with and without reuse; modelled from one measured rate."""
+    require_places(csv, plot)
+    basis = read_basis(model, from_, throughput=throughput, kv_dtype=kv_dtype, tp=tp)
+    drive = find_drive(
+        ssd,
+        capacity_bytes=parsed(parse_bytes, drive_capacity),
+        read_bytes_per_s=parsed(parse_rate, drive_read),
+        dwpd=dwpd,
+        tbw_bytes=parsed(parse_bytes, tbw),
+        warranty_years=warranty_years,
+    )
+    media = find_media(
+        dram_gb=price_dram_gb, ssd_gb=price_ssd_gb, lifetime_years=lifetime_years, occupancy=occupancy
+    )
+    requests = read_requests(
+        basis.cache,
+        input_tokens=input_tokens,
+        hit_ratio=hit_ratio,
+        trace=trace,
+        policy=policy,
+        capacity_bytes=parsed(parse_bytes, capacity),
+    )
+    demand = find_demand(
+        requests.listed,
+        basis.cache,
+        basis.work,
+        requests_per_s=find_rate(requests, requests_per_s, target),
+        kept_output_tokens=kept_output_tokens,
+    )
+    stored_bytes, stored_how = find_stored(requests, demand, parsed(parse_duration, retention))
+    sizing = Sizing(
+        demand=demand,
+        measured=read_throughput(basis, demand, requests.listed, given=throughput, num_gpus=measured_gpus),
+        utilisation=utilisation,
+        work_unit=basis.work_unit,
+        stored_bytes=stored_bytes,
+        stored_how=stored_how,
+        drive=drive,
+        write_amplification=write_amplification,
+        occupancy=1.0 if occupancy is None else occupancy,
+        prices=Prices(price_gpu_hour, media, reuse_per_day),
+    )
+    tables = size_tables(sizing, basis.cache, basis.work)
+    show_tables(tables, text=sizing_text, draw=write_sizing_figure, csv=csv, plot=plot, as_json=as_json)

@@ -1,0 +1,228 @@
+"""What `size` is asked: requests, throughput, store, drive and prices, read from its options and checked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.analyse.analysis import analyse
+from bench.analyse.capacity import Cache
+from bench.analyse.demand import Demand, Request, Work, mean_request, work_in_flops, work_in_seconds
+from bench.analyse.drives import Drive, dwpd_of_tbw
+from bench.analyse.inputs import InputError, require_positive
+from bench.analyse.reuse.read import read_trace
+from bench.analyse.reuse.savings import MeasuredCurve
+from bench.analyse.reuse.simulate import capacity_in_tokens, require_policy, simulate
+from bench.analyse.sizing import Throughput, measured_throughput, recompute_curve
+from bench.analyse.tokencost import DRAM, SSD, Keeping
+from bench.catalog.config import resolve_model
+from bench.catalog.devices import Ssd, read_devices
+from bench.catalog.figure import pick_figure
+from bench.measure.record import read_run, read_samples
+from bench.verbs.options import parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Whose KV is stored, and how the work of a prefill is counted."""
+
+    cache: Cache
+    work: Work
+    work_unit: str
+    curve: MeasuredCurve | None = None
+    source: str = ""
+
+
+def read_basis(
+    model: str | None, sweep: Path | None, *, throughput: float | None, kv_dtype: str | None, tp: int
+) -> Basis:
+    """From a model and the user's throughput, or from a sweep.
+
+    Raises:
+        InputError: neither, or both.
+    """
+    if sweep is None:
+        if model is None or throughput is None:
+            raise InputError("give --model and --throughput (tokens/s measured), or --from RESULT")
+        cache = Cache(resolve_model(model), kv_dtype or "bfloat16", tp)
+        return Basis(cache, work_in_flops(cache.model.geometry), "FLOPs")
+    if model is not None or throughput is not None:
+        raise InputError("--from names model and throughput: leave --model and --throughput out")
+    run, (samples, _) = read_run(sweep), read_samples(sweep)
+    if run.plan.suffix_tokens:
+        raise InputError(f"{sweep}: asked the marginal question (--suffix-tokens); whole prompts are needed")
+    curve = recompute_curve(analyse(run, samples).points, str(sweep))
+    kept = kv_dtype or run.plan.kv_dtype or run.plan.dtype
+    return Basis(
+        Cache(resolve_model(run.plan.model), kept, tp), work_in_seconds(curve), "seconds", curve, str(sweep)
+    )
+
+
+def read_throughput(
+    basis: Basis, demand: Demand, requests: Sequence[Request], *, given: float | None, num_gpus: int
+) -> Throughput:
+    """The user's number, or what the sweep measured at the requests' lengths."""
+    if basis.curve is None:
+        return Throughput(given or 0.0, num_gpus, "as given, for prompts of this length")
+    lengths = [tokens for tokens, _ in requests]
+    source = f"one request at a time: {basis.source}"
+    return measured_throughput(demand, basis.curve, num_gpus=num_gpus, source=source, lengths=lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """The requests to size for, and the rate that a trace itself has."""
+
+    listed: list[Request]
+    own_rate_per_s: float | None = None
+    stored_bytes: int | None = None
+    stored_how: str = ""
+
+
+def read_requests(
+    cache: Cache,
+    *,
+    input_tokens: int | None,
+    hit_ratio: float | None,
+    trace: Path | None,
+    policy: str,
+    capacity_bytes: int | None,
+) -> Requests:
+    """One mean request, or those of a trace against a cache of `capacity_bytes`.
+
+    Raises:
+        InputError: too little or too much was given.
+    """
+    if trace is None:
+        if input_tokens is None or hit_ratio is None:
+            raise InputError("give --input-tokens and --hit-ratio, or --trace FILE with --capacity")
+        return Requests([mean_request(input_tokens, hit_ratio)], None, capacity_bytes, "as given")
+    if input_tokens is not None or hit_ratio is not None:
+        raise InputError("--trace decides prompts and hits: leave --input-tokens and --hit-ratio out")
+    if capacity_bytes is None:
+        raise InputError("--trace needs the size of the cache that it is simulated with; try --capacity 10TB")
+    if not trace.is_file():
+        raise InputError(f"{trace}: no such file; a trace in Mooncake's format is needed")
+    found = read_trace(trace)
+    token_bytes = cache.tensor_parallel * cache.rank.bytes_per_token
+    tokens = capacity_in_tokens(capacity_bytes, token_bytes)
+    chosen = parsed(require_policy, policy) or "lru"
+    hits = simulate(found, chosen, capacities_tokens=[tokens])[0]
+    span_s = float(found.timestamps_s[-1] - found.timestamps_s[0])
+    listed = list(zip(found.input_tokens.tolist(), hits.tolist(), strict=True))
+    how = f"as given; {policy} over {trace.name}, {found.num_requests} requests, from a cold start"
+    return Requests(listed, found.num_requests / span_s if span_s > 0 else None, capacity_bytes, how)
+
+
+def find_rate(requests: Requests, requests_per_s: float | None, target_tokens_per_s: float | None) -> float:
+    """Requests per second: as given, from prompt tokens per second, or the trace's own.
+
+    Raises:
+        InputError: nothing says it, or two things do.
+    """
+    if requests_per_s is not None and target_tokens_per_s is not None:
+        raise InputError("give --requests-per-s or --target, not both")
+    if requests_per_s is not None:
+        return requests_per_s
+    if target_tokens_per_s is not None:
+        require_positive("target", target_tokens_per_s, unit="tokens/s")
+        return target_tokens_per_s * len(requests.listed) / sum(tokens for tokens, _ in requests.listed)
+    if requests.own_rate_per_s is None:
+        raise InputError("how much arrives is not known: give --requests-per-s or --target (prompt tokens/s)")
+    return requests.own_rate_per_s
+
+
+def find_stored(requests: Requests, demand: Demand, retention_s: float | None) -> tuple[float | None, str]:
+    """Bytes kept in the store and how they come about: as given, or written over the retention."""
+    if requests.stored_bytes is not None:
+        if retention_s is not None:
+            raise InputError("give --capacity or --retention, not both")
+        return requests.stored_bytes, requests.stored_how
+    if retention_s is None:
+        return None, ""
+    return demand.write_bytes_per_s * retention_s, f"write bandwidth x retention of {retention_s:g} s"
+
+
+def find_drive(
+    ssd: str | None,
+    *,
+    capacity_bytes: int | None,
+    read_bytes_per_s: float | None,
+    dwpd: float | None,
+    tbw_bytes: int | None,
+    warranty_years: float,
+) -> Drive | None:
+    """The drive as given, its missing figures from the catalogue; None when no drive is named.
+
+    Raises:
+        InputError: no capacity is known, or endurance is given twice.
+    """
+    if dwpd is not None and tbw_bytes is not None:
+        raise InputError("give --dwpd or --tbw, not both")
+    known = None if ssd is None else _find_drive(ssd, warranty_years)
+    capacity_bytes = capacity_bytes or (None if known is None else known.capacity_bytes)
+    if capacity_bytes is None:
+        if read_bytes_per_s is None and dwpd is None and tbw_bytes is None:
+            return None
+        raise InputError("the capacity of a drive is not known; try --drive-capacity 7.68TB")
+    if tbw_bytes is not None:
+        dwpd = dwpd_of_tbw(tbw_bytes, capacity_bytes, warranty_years)
+    given = Drive(capacity_bytes, read_bytes_per_s, dwpd, warranty_years)
+    require_positive("warranty", warranty_years, unit="years")
+    require_positive("DWPD", 1.0 if dwpd is None else dwpd)
+    return given if known is None else _fill(given, known)
+
+
+def _find_drive(ssd: str, warranty_years: float) -> Drive:
+    """A drive of the catalogue: the largest of its family, what was measured before what is printed."""
+    entry = read_devices().find_storage(ssd)
+    if not isinstance(entry, Ssd):
+        raise InputError(f"--ssd {ssd}: is a link or a store, not a drive")
+    figures = {
+        "capacity": pick_figure(entry.capacities_bytes),
+        "read": pick_figure((*entry.measured_read_bytes_per_s, *entry.read_bytes_per_s)),
+        "dwpd": pick_figure(entry.dwpd),
+    }
+    value = {name: None if figure is None else figure.value for name, figure in figures.items()}
+    sources = {
+        name: f"{entry.name}, {figure.source}" for name, figure in figures.items() if figure is not None
+    }
+    rate = value["read"]
+    return Drive(
+        round(value["capacity"] or 0),
+        None if rate is None else rate / entry.num_drives,
+        value["dwpd"],
+        warranty_years,
+        sources,
+    )
+
+
+def _fill(given: Drive, known: Drive) -> Drive:
+    """What was given, and from the catalogue what was not."""
+    taken = {
+        "capacity": given.capacity_bytes == known.capacity_bytes,
+        "read": given.read_bytes_per_s is None,
+        "dwpd": given.dwpd is None,
+    }
+    return replace(
+        given,
+        read_bytes_per_s=known.read_bytes_per_s if taken["read"] else given.read_bytes_per_s,
+        dwpd=known.dwpd if taken["dwpd"] else given.dwpd,
+        sources={name: source for name, source in known.sources.items() if taken[name]},
+    )
+
+
+def find_media(
+    *, dram_gb: float | None, ssd_gb: float | None, lifetime_years: float | None, occupancy: float | None
+) -> tuple[Keeping, ...]:
+    """The media that a price was given for.
+
+    Raises:
+        InputError: a price without the lifetime or occupancy that it is spread over.
+    """
+    given = [(name, price) for name, price in ((DRAM, dram_gb), (SSD, ssd_gb)) if price is not None]
+    if given and (lifetime_years is None or occupancy is None):
+        raise InputError(
+            "a price of memory needs the years it is written off over and the share that is in use;"
+            " try --lifetime-years 5 --occupancy 0.8"
+        )
+    return tuple(Keeping(name, price, lifetime_years or 0.0, occupancy or 0.0) for name, price in given)

@@ -1,0 +1,186 @@
+"""`capacity` and `size` as a user meets them: options, files, and one line for what cannot be."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bench.__main__ import main
+
+ROOT = Path(__file__).parent.parent
+TRACE = ROOT / "tests" / "traces" / "mooncake_conversation_400.jsonl"
+SWEEP = next((ROOT / "results").glob("qwen3-8b/*/*/run.json")).parent
+SIZE = "size --model llama-3.3-70b --throughput 12000 --measured-gpus 4 --requests-per-s 20"
+WHOLE = f"{SIZE} --input-tokens 8000 --hit-ratio 0.6"
+Run = Callable[[str], tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run_command(command: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["bench", *command.split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run_command
+
+
+def test_capacity_answers_for_a_model_as_json(run: Run) -> None:
+    code, out, _ = run(
+        "capacity --model llama-3.3-70b --users 10000 --context 10000,100000 --dram 2TB --json"
+    )
+    tables = json.loads(out)
+    assert code == 0
+    assert [row["kv_bytes"] for row in tables["users"]] == [32_768_000_000_000, 327_680_000_000_000]
+    assert [row["users"] for row in tables["room"]] == [610, 61]
+    assert "gpu" not in tables
+
+
+def test_capacity_takes_the_memory_of_a_gpu_from_the_catalogue(run: Run) -> None:
+    _, named, _ = run("capacity --model llama-3.1-8b --gpu L40S --reserve 0 --json")
+    _, given, _ = run("capacity --model llama-3.1-8b --gpu-memory 80GB --reserve 0 --dtype fp8 --json")
+    assert json.loads(named)["gpu"][0]["memory_bytes"] == 46_068 * 2**20
+    assert json.loads(given)["gpu"][0]["kv_bytes"] == 80 * 10**9 - 8_030_261_248
+
+
+def test_capacity_answers_for_a_configuration_file(run: Run, tmp_path: Path) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "vocab_size": 128,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True,
+    }
+    (tmp_path / "mine.json").write_text(json.dumps(config))
+    code, out, err = run(f"capacity --model {tmp_path / 'mine.json'} --json")
+    assert (code, err) == (0, "")
+    (row,) = json.loads(out)["bytes_per_token"]
+    assert (row["kv_bytes_per_token"], row["mha_formula_factor"]) == (2 * 3 * 64 * 2, 1.0)
+
+
+def test_tables_and_figures_go_where_they_were_asked_for(run: Run, tmp_path: Path) -> None:
+    for verb in ("capacity", WHOLE):
+        code, out, _ = run(f"{verb} --csv {tmp_path}/all.csv --plot {tmp_path}/figure.svg")
+        assert code == 0
+        assert out.splitlines()[-2:] == [f"{tmp_path}/all.csv", f"{tmp_path}/figure.svg"]
+        assert set(pd.read_csv(tmp_path / "all.csv")["origin"]) <= {"arithmetic", "modelled"}
+        (tmp_path / "all.csv").unlink()
+        (tmp_path / "figure.svg").unlink()
+    run(f"{WHOLE} --csv {tmp_path}/folder")
+    assert {path.name for path in (tmp_path / "folder").iterdir()} == {
+        "demand.csv",
+        "gpus.csv",
+        "storage.csv",
+        "hit_ratios.csv",
+    }
+
+
+def _value(tables: dict[str, list[dict[str, object]]], table: str, quantity: str) -> object:
+    return next(row["value"] for row in tables[table] if row["quantity"] == quantity)
+
+
+def test_size_takes_prompts_hits_and_rate_from_a_trace(run: Run) -> None:
+    requests = [json.loads(line) for line in TRACE.read_text().splitlines()]
+    span_s = (requests[-1]["timestamp"] - requests[0]["timestamp"]) / 1e3
+    mean = sum(request["input_length"] for request in requests) / len(requests)
+    rate, tokens = len(requests) / span_s, mean
+    _, out, _ = run(f"size --model qwen3-8b --throughput 9000 --trace {TRACE} --capacity 10TB --json")
+    tables = json.loads(out)
+    assert _value(tables, "demand", "requests") == pytest.approx(rate)
+    assert _value(tables, "demand", "prompt tokens") == pytest.approx(tokens)
+    _, small, _ = run(f"size --model qwen3-8b --throughput 9000 --trace {TRACE} --capacity 10GB --json")
+    hits = [_value(found, "demand", "hit ratio") for found in (json.loads(small), tables)]
+    assert 0 < hits[0] < hits[1] < 1  # type: ignore[operator]
+
+
+def test_size_takes_model_and_throughput_from_a_sweep(run: Run) -> None:
+    summary = pd.read_csv(SWEEP / "summary.csv").dropna(subset=["recompute_s"])
+    seconds = dict(zip(summary["prefix_tokens"], summary["recompute_s"], strict=True))
+    tokens = max(length for length in seconds if length / 2 in seconds)
+    _, out, _ = run(f"size --from {SWEEP} --requests-per-s 1 --input-tokens {tokens} --hit-ratio 0.5 --json")
+    tables = json.loads(out)
+    assert _value(tables, "gpus", "measured throughput") == pytest.approx(tokens / seconds[tokens])
+    share = 1 - seconds[tokens // 2] / seconds[tokens]
+    assert _value(tables, "demand", "prefill work still done") == pytest.approx(share)
+
+
+def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
+    _, out, _ = run(f"{WHOLE} --capacity 100TB --ssd pm1743 --drive-capacity 7.68TB --tbw 14.016PB --json")
+    drives = json.loads(out)["drives"]
+    assert _value({"drives": drives}, "drives", "capacity of a drive") == 7.68e12
+    assert _value({"drives": drives}, "drives", "rated drive writes per day") == pytest.approx(1.0)
+    assert _value({"drives": drives}, "drives", "read rate of a drive") == 13.829e9
+    formulas = {row["quantity"]: row["formula"] for row in drives}
+    assert formulas["capacity of a drive"] == "as given"
+    assert "as given" in formulas["rated drive writes per day"]
+    assert "glovepuppetry" in formulas["read rate of a drive"]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("capacity --tp 4", "--tp needs a model"),
+        ("capacity --context 5", "--context needs a model"),
+        ("capacity --model qwen3-8b --tp 64", "tensor parallelism 64"),
+        ("capacity --model qwen3-8b --users 1,x", "not whole numbers"),
+        ("capacity --model qwen3-8b --gpu L4 --gpu-memory 24GB", "not both"),
+        ("capacity --model qwen3-8b --gpu nope", "in no catalogue"),
+        ("capacity --model qwen3-8b --gpu L4 --dtype int3", "weight dtype 'int3'"),
+        ("capacity --model qwen3-8b --dram 5x", "not a size"),
+        ("capacity --plot x.gif", ".png or .svg"),
+        ("capacity --csv no/such/place", "no folder"),
+        ("size", "--throughput"),
+        (f"{SIZE} --hit-ratio 0.5", "--input-tokens"),
+        (f"{SIZE} --input-tokens 5 --hit-ratio 2", "between 0 and 1"),
+        (f"{SIZE} --trace {TRACE}", "--capacity"),
+        (f"{SIZE} --trace {TRACE} --capacity 1TB --policy mru", "unknown policy"),
+        (f"{SIZE} --trace {TRACE} --capacity 1TB --hit-ratio 0.5", "leave"),
+        (f"{SIZE} --trace no.jsonl --capacity 1TB", "no such file"),
+        (f"{SIZE} --trace {ROOT / 'README.md'} --capacity 1TB", "line 1"),
+        (f"{WHOLE} --target 5", "not both"),
+        (f"{WHOLE} --utilisation 1.5", "at most 1"),
+        (f"{WHOLE} --measured-gpus 0", "measured GPUs"),
+        (f"{WHOLE} --capacity 1TB --retention 1h", "not both"),
+        (f"{WHOLE} --dwpd 1", "--drive-capacity"),
+        (f"{WHOLE} --drive-capacity 1TB --dwpd 1 --tbw 1PB", "not both"),
+        (f"{WHOLE} --drive-capacity 1TB --dwpd 0", "DWPD must be above 0"),
+        (f"{WHOLE} --ssd ethernet-100g", "not a drive"),
+        (f"{WHOLE} --drive-capacity 1TB --write-amplification 0.5", "1 or more"),
+        (f"{WHOLE} --price-dram-gb 4", "--lifetime-years"),
+        (f"{WHOLE} --price-dram-gb 4 --lifetime-years 5 --occupancy 0.5", "--reuse-per-day"),
+        (f"{WHOLE} --kept-output-tokens -1", "0 or more"),
+        (f"{WHOLE} --from {SWEEP}", "leave --model"),
+        ("size --from no/such --requests-per-s 1 --input-tokens 5 --hit-ratio 0", "no run.json"),
+        ("size --model qwen3-8b --throughput 1 --input-tokens 5 --hit-ratio 0", "--requests-per-s"),
+    ],
+    ids=lambda value: value[:60] if value.startswith(("capacity", "size")) else "",
+)
+def test_what_cannot_be_calculated_is_said_in_one_line(run: Run, command: str, said: str) -> None:
+    code, out, err = run(command)
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert said in err
+
+
+def test_neither_verb_needs_torch() -> None:
+    program = (
+        "import sys\nfrom bench.__main__ import main\n"
+        "sys.argv = ['bench', 'capacity']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,77 @@
+"""The constants of the catalogued engine are what their rows give, and nothing else."""
+
+import math
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.analyse.costmodel import CostModel
+from bench.analyse.published import Row, read_rows
+from bench.analyse.rowcheck import check_rows, describe_row, median_error
+from bench.catalog.devices import HERE, read_devices
+
+PUBLISHED = HERE / "published.csv"
+SHARE_ROWS = ("A10k", "A100k")
+LOAD_ROWS = {"A1k": 0.005, "A100k": 0.010, "A5_1k": 0.002, "A5_100k": 0.002}  # seconds, column uncertainty
+
+
+@cache
+def _rows() -> dict[str, Row]:
+    return {row.id: row for row in read_rows(PUBLISHED)}
+
+
+def _described(name: str) -> tuple[Row, CostModel]:
+    row = _rows()[name]
+    return row, describe_row(row, read_devices())
+
+
+def test_the_compute_share_is_the_geometric_mean_over_its_two_rows() -> None:
+    shares = []
+    for name in SHARE_ROWS:
+        row, model = _described(name)
+        seconds = row.number["recompute_s"] or math.nan
+        shares.append(sum(model.kernel_s(row.tokens)) / (seconds - model.engine.overhead_s))
+    assert model.engine.compute_share == pytest.approx(math.sqrt(shares[0] * shares[1]), abs=0.005)
+
+
+def test_overhead_and_copy_cost_are_the_weighted_least_squares_over_their_four_rows() -> None:
+    system, target = [], []
+    for name, sigma_s in LOAD_ROWS.items():
+        row, model = _described(name)
+        assert row.text["uncertainty"] == f"+-{sigma_s:.3f} s"
+        assert model.link is not None
+        copies = math.ceil((row.tokens - 1) / model.engine.block_tokens)
+        streamed = model.layout.bytes_at(row.tokens - 1) / model.link.value
+        rest = (row.number["load_s"] or math.nan) - model.step_s(row.tokens) - streamed
+        system.append([1 / sigma_s, copies / sigma_s])
+        target.append(rest / sigma_s)
+    overhead_s, copy_s = np.linalg.lstsq(np.array(system), np.array(target), rcond=None)[0]
+    assert model.engine.overhead_s == pytest.approx(overhead_s, abs=0.05e-3)
+    assert model.engine.copy_s == pytest.approx(copy_s, abs=0.05e-6)
+
+
+def test_rows_that_no_constant_was_fitted_to_are_predicted_within_15_percent_in_the_median() -> None:
+    fitted = {*SHARE_ROWS, *LOAD_ROWS}
+    outcomes = [
+        one for one in check_rows(tuple(_rows().values()), read_devices()) if one.row.id not in fitted
+    ]
+    error, count = median_error(outcomes)
+    assert count == 12  # A40k, A5_10k to A5_90k, E1Ki and CL_rate
+    assert error is not None
+    assert error <= 0.15
+
+
+def test_single_h100_rows_are_within_5_percent_in_the_median_after_calibration_on_three_lengths() -> None:
+    rows = tuple(row for row in _rows().values() if row.text["gpu"] == "H100" and row.num_gpus == 1)
+    outcomes = check_rows(rows, read_devices(), calibrate_on=("A10k", "A40k", "A100k"))
+    error, count = median_error(outcomes)
+    assert count == 13
+    assert error is not None
+    assert error <= 0.05
+
+
+def test_the_published_rows_ship_with_the_package() -> None:
+    assert PUBLISHED.parent == Path(HERE)
+    assert len(_rows()) == 40

@@ -1,0 +1,133 @@
+"""`predict` as a user meets it: output, exit codes, one-line errors."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bench.__main__ import USER_ERRORS
+from bench.catalog.devices import HERE
+from bench.verbs.predict import predict
+
+ROOT = Path(__file__).parent.parent
+SWEEP = ROOT / "results/qwen3-0.6b/amd-epyc-2c/20261129T173855Z-b495ca"
+LLAMA = ("--model", "llama-3.1-8b", "--gpu", "H100")
+
+
+def _run(*arguments: str) -> str:
+    app = typer.Typer()
+    app.add_typer(predict, name="predict")
+    found = CliRunner().invoke(app, ["predict", *arguments], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def _refused(*arguments: str) -> str:
+    app = typer.Typer()
+    app.add_typer(predict, name="predict")
+    with pytest.raises(USER_ERRORS) as caught:
+        CliRunner().invoke(app, ["predict", *arguments], catch_exceptions=False)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_every_line_of_a_prediction_but_the_table_says_that_it_is_modelled_or_supposed() -> None:
+    lines = _run(*LLAMA, "--ssd", "PM9A3", "--tokens", "1024,8192").splitlines()
+    said = [line for line in lines if line.startswith(("modelled: ", "supposed: "))]
+    assert len(lines) == len(said) + 3  # headings and two lengths
+    assert any("C* = " in line for line in said)
+    assert any("P* = " in line for line in said)
+    assert any("Samsung PM9A3: 6 GB/s is measured" in line for line in said)
+
+
+def test_json_holds_the_same_answer_and_says_modelled() -> None:
+    found = json.loads(_run(*LLAMA, "--bandwidth", "4GB/s", "--tokens", "8192", "--json"))
+    assert found["modelled"] is True
+    (point,) = found["points"]
+    assert (point["prefix_tokens"], point["num_bytes"]) == (8192, 8191 * 131_072)
+    assert [(spot["kind"], spot["verdict"]) for spot in found["spots"]] == [
+        ("whole", "crossover"),
+        ("marginal", "crossover"),
+    ]
+
+
+def test_csv_has_a_row_for_each_length_with_its_break_even_bandwidth() -> None:
+    text = _run(*LLAMA, "--bandwidth", "4GB/s", "--tokens", "8192,1024", "--csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["modelled"], row["prefix_tokens"]) for row in rows] == [("true", "1024"), ("true", "8192")]
+    assert all(float(row["break_even_bytes_per_s"]) > 0 for row in rows)
+    assert float(rows[1]["break_even_bytes_per_s"]) > 4e9  # load wins there
+
+
+def test_kv_dtype_halves_the_bytes_and_weight_dtype_does_not() -> None:
+    plain = json.loads(_run(*LLAMA, "--bandwidth", "4GB/s", "--tokens", "8192", "--dtype", "fp8", "--json"))
+    half = json.loads(_run(*LLAMA, "--bandwidth", "4GB/s", "--tokens", "8192", "--kv-dtype", "fp8", "--json"))
+    assert plain["points"][0]["num_bytes"] == 2 * half["points"][0]["num_bytes"]
+
+
+def test_a_sweep_predicts_other_storages_and_lengths_and_marks_what_it_extrapolates() -> None:
+    text = _run("--from", str(SWEEP), "--bandwidth", "50MB/s", "--tokens", "512,4096")
+    assert "calibrated on 20261129T173855Z-b495ca, were the storage one of 0.05 GB/s" in text
+    assert "supposed: extrapolated at 4,096 tokens" in text
+
+
+def test_check_ends_with_the_median_error_over_the_rows_that_count() -> None:
+    lines = _run("check", str(HERE / "published.csv"), "--calibrate", "A10k,A40k,A100k").splitlines()
+    assert re.fullmatch(r"median error: \d+\.\d % over 14 rows", lines[-1])
+    assert sum(": refused: " in line for line in lines) == 23
+    assert any(line.startswith("A1k: calibrated: load_s ") for line in lines)
+
+
+def test_a_file_of_refused_rows_alone_fails(tmp_path: Path) -> None:
+    rows = (HERE / "published.csv").read_text().splitlines()
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([rows[0], *(row for row in rows if row.startswith("GKE"))]) + "\n")
+    app = typer.Typer()
+    app.add_typer(predict, name="predict")
+    found = CliRunner().invoke(app, ["predict", "check", str(path)])
+    assert found.exit_code == 1
+    assert found.output.splitlines()[-1] == "median error: — % over 0 rows"
+
+
+def test_a_device_of_the_user_is_found_in_his_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "[gpus.x1]\nname = 'X1'\nbf16_flops_per_s = 1e15\nmemory_bytes_per_s = 3e12\nlink_bytes_per_s = 5e10\n"
+    )
+    text = _run("--model", "llama-3.1-8b", "--gpu", "x1", "--bandwidth", "4GB/s", "--catalogue", str(file))
+    assert "on X1 with vLLM" in text
+    assert "supposed: no kernel was measured on X1" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--model", "llama-3.1-8b"), "name a model and a GPU"),
+        (LLAMA, "name the storage"),
+        ((*LLAMA, "--ssd", "pm9a3", "--bandwidth", "1GB/s"), "two storages"),
+        ((*LLAMA, "--ssd", "pm9a4"), "storage 'pm9a4' is in no catalogue; near it: pm9a3"),
+        ((*LLAMA, "--ssd", "r6101"), "no read rate is known"),
+        (("--model", "llama-3.1-8b", "--gpu", "H1000", "--ssd", "dram"), "near it: h100"),
+        (("--model", "llama-3.1-8c", "--gpu", "H100", "--ssd", "dram"), "near it: llama-3.1-8b"),
+        ((*LLAMA, "--bandwidth", "10"), "'10' is not a rate"),
+        ((*LLAMA, "--ssd", "dram", "--tokens", "1,0"), "at least 2 tokens"),
+        ((*LLAMA, "--ssd", "dram", "--tokens", "many"), "not whole numbers"),
+        ((*LLAMA, "--ssd", "dram", "--num-gpus", "0"), "--num-gpus 0"),
+        ((*LLAMA, "--ssd", "dram", "--num-gpus", "64"), "tensor parallelism 64"),
+        ((*LLAMA, "--ssd", "dram", "--dtype", "int3"), "dtype 'int3' has no modelled rate"),
+        ((*LLAMA, "--ssd", "dram", "--kv-dtype", "int3"), "KV dtype 'int3' is unknown"),
+        ((*LLAMA, "--ssd", "dram", "--engine", "vlm"), "engine 'vlm' is in no catalogue; near it: vllm"),
+        ((*LLAMA, "--ssd", "dram", "--json", "--csv"), "two formats"),
+        (("--from", "nowhere"), "no run.json here"),
+        (("--from", str(SWEEP), *LLAMA), "leave --model and --gpu out"),
+        (("check", "nowhere.csv"), "nowhere.csv: No such file"),
+    ],
+    ids=lambda value: "-".join(value)[:40] if isinstance(value, tuple) else None,
+)
+def test_a_wrong_question_is_refused_in_one_line(arguments: tuple[str, ...], says: str) -> None:
+    assert says in _refused(*arguments)
