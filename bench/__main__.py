@@ -9,6 +9,10 @@ from collections.abc import Callable
 import typer
 from pydantic import ValidationError
 
+from bench.analyse.reuse.compiled import NumbaMissingError
+from bench.analyse.reuse.curves import CurveError
+from bench.analyse.reuse.fleet import FleetError
+from bench.analyse.reuse.read import TraceError
 from bench.analyse.stats import AnalysisError
 from bench.catalog.fields import CatalogError
 from bench.measure.limit import LimitRefusedError
@@ -20,6 +24,7 @@ from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
 from bench.verbs.model import model
 from bench.verbs.report import report
+from bench.verbs.reuse import reuse
 from bench.verbs.sweep import sweep
 from kvio.backends.protocol import KVIOError
 
@@ -29,14 +34,19 @@ VERBS: tuple[Callable[..., None], ...] = (
     sweep,
     report,
     compare,
+    reuse,
 )
 USER_ERRORS = (
     CatalogError,
+    CurveError,
     DifferentMachinesError,
+    FleetError,
     KVIOError,
     LimitRefusedError,
+    NumbaMissingError,
     PlanError,
     RecordError,
+    TraceError,
     ValidationError,
 )
 FAILURES = (MeasureError, AnalysisError)

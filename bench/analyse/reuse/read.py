@@ -82,6 +82,8 @@ def read_trace(path: Path, block_tokens: int = MOONCAKE_BLOCK_TOKENS, *, skip_ba
         raise TraceError(
             f"{path}: broken gzip archive after {len(columns.starts) - 1} requests: {error}"
         ) from error
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not columns.input_tokens:
         raise TraceError(f"{path}: no request in it ({num_bad} bad lines); expected one JSON object per line")
     return _to_trace(columns, block_tokens, num_bad=num_bad)

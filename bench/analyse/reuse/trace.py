@@ -101,6 +101,22 @@ def build_trace(
     )
 
 
+def select_requests(trace: Trace, where: IntArray) -> Trace:
+    """The trace of these requests alone, in the order given; ids are numbered anew."""
+    counts = trace.num_blocks[where]
+    starts = np.zeros(len(where) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    positions = np.arange(starts[-1]) + np.repeat(trace.starts[:-1][where] - starts[:-1], counts)
+    return Trace(
+        block_tokens=trace.block_tokens,
+        ids=dense_ids(trace.ids[positions].astype(np.uint64)),
+        starts=starts,
+        input_tokens=trace.input_tokens[where],
+        output_tokens=trace.output_tokens[where],
+        timestamps_s=trace.timestamps_s[where],
+    )
+
+
 def merge_blocks(trace: Trace, factor: int) -> Trace:
     """The trace with blocks `factor` times as large.
 
