@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analyse.reuse.read import read_trace
 from bench.analyse.reuse.pools import spread_round_robin
+from bench.analyse.reuse.read import read_trace
 from bench.analyse.reuse.simulate import simulate
 from bench.analyse.reuse.tiers import Tier, WritePolicy, simulate_tiers
 from bench.analyse.reuse.trace import Trace, build_trace

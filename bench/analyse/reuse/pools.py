@@ -115,7 +115,8 @@ def find_sessions(trace: Trace, num_blocks: int) -> IntArray:
     if num_blocks < 1:
         raise ValueError(f"a session needs at least 1 block to be known by, got {num_blocks}")
     last = np.minimum(trace.starts[:-1] + num_blocks, trace.starts[1:]) - 1
-    return trace.ids[last].astype(np.int64)
+    sessions: IntArray = trace.ids[last].astype(np.int64)
+    return sessions
 
 
 def route_sessions(sessions: IntArray, num_instances: int) -> IntArray:

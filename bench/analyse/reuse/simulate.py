@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from bench.analyse.reuse.optimal import find_next_request, replay_optimal
-from bench.analyse.reuse.replay import replay
-from bench.analyse.reuse.stack import NEVER, find_lru_reach
+from bench.analyse.reuse.replay import replay, replay_endless
+from bench.analyse.reuse.stack import find_lru_hits
 from bench.analyse.reuse.trace import IntArray, Trace, Unit
 
 Policy = Literal["lru", "lfu", "fifo", "optimal"]
@@ -47,8 +47,7 @@ def simulate(
     size = trace.block_tokens if unit == "blocks" else 1
     capacities = [tokens // size for tokens in capacities_tokens]
     if policy == "lru":
-        reach = find_lru_reach(trace, unit)
-        return [reach.hit_tokens(capacity) for capacity in capacities]
+        return find_lru_hits(trace, capacities, unit)
     if policy == "optimal":
         next_request = find_next_request(trace)
         return [replay_optimal(trace, next_request, capacity=capacity, unit=unit) for capacity in capacities]
@@ -57,4 +56,4 @@ def simulate(
 
 def most_hit_tokens(trace: Trace) -> IntArray:
     """(num_requests,) hit tokens in a cache that never drops a block."""
-    return find_lru_reach(trace, "blocks").hit_tokens(NEVER - 1)
+    return replay_endless(trace)
