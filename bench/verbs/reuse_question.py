@@ -8,6 +8,7 @@ from typing import get_args
 
 from bench.analyse.analysis import analyse
 from bench.analyse.reuse.curves import prices_of_sweep, read_prices
+from bench.analyse.reuse.fleet import require_ray
 from bench.analyse.reuse.savings import Curve, Prices, fetch_seconds
 from bench.analyse.reuse.simulate import Policy, capacity_in_tokens, require_policy
 from bench.analyse.reuse.tiers import Tier, WritePolicy, require_tiers
@@ -54,6 +55,8 @@ def require_fitting(question: Question, plot: Path | None, *, is_made_up: bool) 
         raise PlanError(f"--route must be session or round-robin, got {routing.route!r}")
     if routing.session_blocks < 1:
         raise PlanError(f"--session-blocks must be at least 1, got {routing.session_blocks}")
+    if question.fleet is not None:
+        require_ray()
     if question.tiers:
         _require_fitting_tiers(question, plot, is_made_up=is_made_up)
 

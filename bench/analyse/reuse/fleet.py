@@ -7,6 +7,7 @@ Every machine of the cluster needs the same version of kvcross.
 """
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -19,6 +20,7 @@ from bench.analyse.reuse.pools import Job, Runner
 from bench.analyse.reuse.trace import IntArray
 
 LOCAL = "local"
+ANSWER_S = 5.0
 ROOT = Path(bench.__file__).parent.parent
 
 
@@ -40,20 +42,31 @@ def require_ray() -> Any:  # noqa: ANN401
 def open_fleet(address: str) -> Iterator[Runner]:
     """A runner of jobs while the context lasts; Ray on this machine for "local", else the cluster there."""
     ray = require_ray()
-    where: dict[str, Any] = (
-        {"address": LOCAL, "include_dashboard": False} if address == LOCAL else {"address": address}
-    )
-    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     if address == LOCAL:
-        where["runtime_env"] = {"env_vars": {"PYTHONPATH": paths}}
+        paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        asked = {"include_dashboard": False, "runtime_env": {"env_vars": {"PYTHONPATH": paths}}}
+    else:
+        _require_answer(address)
+        asked = {}
     try:
-        ray.init(**where, logging_level="ERROR", log_to_driver=False)
+        ray.init(address=address, logging_level="ERROR", log_to_driver=False, **asked)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise FleetError(f"no Ray at {address}: {error}; try --ray local") from error
     try:
         yield lambda jobs: _run(ray, jobs)
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Stop where nobody listens: Ray itself would go on trying for ever."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise FleetError(f"--ray {address!r}: write local, or HOST:PORT of the head of a cluster")
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
+    except OSError as error:
+        raise FleetError(f"no Ray at {address}: {error}; try --ray local") from error
 
 
 def _run(ray: Any, jobs: Sequence[Job]) -> Iterator[list[IntArray]]:  # noqa: ANN401
