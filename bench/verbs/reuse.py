@@ -83,10 +83,11 @@ def reuse(
 ) -> None:
     """Hit ratio of a request trace against the capacity of a cache, and what the hits are worth; modelled."""
     require_outputs(csv, plot)
+    prices = find_prices(from_, curve, series=series, num_gpus=gpus)
     token_bytes = find_bytes_per_token(model, bytes_per_token, kv_dtype=kv_dtype, sweep=from_)
     question = Question(
         token_bytes=token_bytes,
-        prices=find_prices(from_, curve, series=series, num_gpus=gpus),
+        prices=prices,
         unit=require_unit(unit),
         policies=parse_policies(policy),
         capacities_tokens=parse_capacities(capacity, token_bytes),

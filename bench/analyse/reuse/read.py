@@ -140,9 +140,9 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     while line := file.readline(MOST_LINE_BYTES + 1):
         number += 1
         if len(line) > MOST_LINE_BYTES and not line.endswith(b"\n"):
+            yield number, None
             while (rest := file.readline(MOST_LINE_BYTES)) and not rest.endswith(b"\n"):
                 pass
-            yield number, None
         elif line.strip():
             yield number, line
 
