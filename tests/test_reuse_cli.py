@@ -196,6 +196,14 @@ BAD = {
     "a model and bytes": ([SYNTHETIC, "--model", "qwen3-8b", "--bytes-per-token", "1"], "not both"),
     "a token of no bytes": ([SYNTHETIC, "--bytes-per-token", "0"], "must be positive"),
     "a sweep that is not there": ([SYNTHETIC, "--from", "/nowhere"], "/nowhere"),
+    "another model than the sweep's": (
+        [SYNTHETIC, "--from", REFERENCE, "--model", "qwen3-8b"],
+        "--model qwen3-8b is not what",
+    ),
+    "more conversations than memory": (
+        ["--generate", "users=1e9,rounds=1e6"],
+        "more than 200000000: fewer users or rounds",
+    ),
     "a sweep and a curve": ([SYNTHETIC, "--from", "/a", "--curve", "/b"], "not both"),
     "no GPU": ([SYNTHETIC, "--gpus", "0"], "--gpus must be at least 1"),
     "a tier without capacity": ([SYNTHETIC, "--tier", "gpu"], "write NAME=CAPACITY"),

@@ -132,8 +132,15 @@ def find_bytes_per_token(
             raise PlanError(f"--bytes-per-token must be positive and finite, got {bytes_per_token}")
         return bytes_per_token
     if model is not None:
+        _require_model_of(sweep, model)
         return resolve_model(model).geometry.layout(kv_dtype).bytes_per_token
     return read_run(sweep).kv_bytes_per_token if sweep is not None else None
+
+
+def _require_model_of(sweep: Path | None, model: str) -> None:
+    """Stop on capacities of one model priced with the times of another."""
+    if sweep is not None and (measured := read_run(sweep).model_name) != resolve_model(model).name:
+        raise PlanError(f"--model {model} is not what {sweep} measured ({measured}): leave --model out")
 
 
 def find_prices(

@@ -49,8 +49,8 @@ def write_trace(path: Path, num_references: int) -> None:
                 file.write(json.dumps(fields) + "\n")
 
 
-def run_verb(trace: Path, policy: str) -> tuple[float, int]:
-    """Seconds and peak bytes of one process: file to table, at four capacities."""
+def run_verb(trace: Path, policy: str) -> tuple[float, float, int]:
+    """Seconds, processor seconds and peak bytes of one process: file to table, at four capacities."""
     sizes = ",".join(str(NUM_REFERENCES * 512 * share // 100) for share in (1, 5, 20, 60))
     command = [sys.executable, "-m", "bench", "reuse", str(trace), "--policy", policy, "--capacity", sizes]
     began_s = time.monotonic()
@@ -63,7 +63,7 @@ def run_verb(trace: Path, policy: str) -> tuple[float, int]:
         process.returncode = os.waitstatus_to_exitcode(status)
     print(f"\n{table}")
     assert process.returncode == 0
-    return time.monotonic() - began_s, usage.ru_maxrss * 1024
+    return time.monotonic() - began_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_memory_grows_by_bytes_and_not_by_objects(
     benchmark: BenchmarkFixture, trace: Path, policy: str
 ) -> None:
-    seconds, peak_bytes = benchmark.pedantic(run_verb, args=(trace, policy), rounds=1)
+    seconds, cpu_s, peak_bytes = benchmark.pedantic(run_verb, args=(trace, policy), rounds=1)
     per_reference = max(0, peak_bytes - BASE_BYTES) / NUM_REFERENCES
     facts = {
         "policy": policy,
@@ -85,6 +85,7 @@ def test_memory_grows_by_bytes_and_not_by_objects(
         "trace_bytes": trace.stat().st_size,
         "num_capacities": 4,
         "seconds": seconds,
+        "cpu_s": cpu_s,
         "peak_bytes": peak_bytes,
     }
     benchmark.extra_info.update(facts)

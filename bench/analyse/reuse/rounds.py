@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from bench.analyse.reuse.read import MOONCAKE_BLOCK_TOKENS
 from bench.analyse.reuse.trace import IntArray, Trace, dense_ids
 
+MOST_REFERENCES = 200_000_000  # about 5 GB while they are made
+
 
 @dataclass(frozen=True, slots=True)
 class MultiRound:
@@ -48,6 +50,13 @@ class MultiRound:
         for name in ("system_tokens", "history_tokens", "answer_tokens", *least):
             if getattr(self, name) < least.get(name, 0):
                 raise ValueError(f"{name} must be at least {least.get(name, 0)}, got {getattr(self, name)}")
+        longest = self.system_tokens + self.history_tokens
+        longest += self.num_rounds * (self.question_tokens + self.answer_tokens)
+        most = self.num_users * self.num_rounds * -(-longest // self.block_tokens)
+        if most > MOST_REFERENCES:
+            raise ValueError(
+                f"up to {most} block references, more than {MOST_REFERENCES}: fewer users or rounds"
+            )
         if not 0 <= self.mean_gap_s < float("inf"):
             raise ValueError(f"mean_gap_s must be finite and not negative, got {self.mean_gap_s}")
 
