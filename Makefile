@@ -7,16 +7,18 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.t
 MODEL ?= qwen3-8b
 RESULTS ?=
 RESUME ?=
+TRACE ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench sweep report doctor predict capacity size longctx notebooks clean
+.PHONY: help setup check test bench sweep report doctor predict capacity size longctx reuse notebooks clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 	@echo
 	@echo 'make sweep MODEL=qwen3-8b [ARGS="--budget 120s --limit 100MB/s --data-dir /mnt/nvme"]'
 	@echo 'make sweep RESUME=results/<model>/<machine>/<run>'
+	@echo 'make reuse TRACE=conversation_trace.jsonl ARGS="--capacity 1e6,10e6"'
 	@echo 'make report RESULTS=results/<model>/<machine>/<run>'
 
 setup: $(VENV)/.dev ## make .venv with everything that developing needs
@@ -62,6 +64,9 @@ size: $(VENV)/.runtime ## GPUs, storage and cost with and without reuse (modelle
 longctx: $(VENV)/.runtime ## recompute against load to a million tokens (modelled): figure and CSV in results/scratch
 	@mkdir -p results/scratch
 	@$(PY) -m bench longctx $(if $(filter command,$(firstword $(origin MODEL))),'$(MODEL)') --csv results/scratch/longctx.csv --plot results/scratch/longctx.png $(ARGS)
+
+reuse: $(VENV)/.runtime ## hit ratio of TRACE against the capacity of a cache, modelled
+	@$(PY) -m bench reuse $(if $(TRACE),'$(TRACE)') $(ARGS)
 
 doctor: $(VENV)/.runtime ## what this machine can measure, and why not the rest
 	@$(PY) -m bench doctor $(ARGS)

@@ -12,6 +12,9 @@ from pydantic import ValidationError
 from bench.analyse.calibrate import CalibrationError
 from bench.analyse.inputs import InputError
 from bench.analyse.published import RowsError
+from bench.analyse.reuse.compiled import NumbaMissingError
+from bench.analyse.reuse.curves import CurveError
+from bench.analyse.reuse.fleet import FleetError
 from bench.analyse.reuse.read import TraceError
 from bench.analyse.stats import AnalysisError
 from bench.catalog.fields import CatalogError
@@ -30,6 +33,7 @@ from bench.verbs.longctx import longctx
 from bench.verbs.model import model
 from bench.verbs.predict import predict
 from bench.verbs.report import report
+from bench.verbs.reuse import reuse
 from bench.verbs.size import size
 from bench.verbs.sweep import sweep
 from kvio.backends.protocol import KVIOError
@@ -43,6 +47,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     capacity,
     size,
     longctx,
+    reuse,
 )
 GROUPS: dict[str, typer.Typer] = {  # verbs that have verbs of their own
     "fio": fio,
@@ -51,11 +56,14 @@ GROUPS: dict[str, typer.Typer] = {  # verbs that have verbs of their own
 USER_ERRORS = (
     CalibrationError,
     CatalogError,
+    CurveError,
     DifferentMachinesError,
     FioError,
+    FleetError,
     InputError,
     KVIOError,
     LimitRefusedError,
+    NumbaMissingError,
     PlaceError,
     PlanError,
     RecordError,

@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.figure import Figure
 
-from bench.analyse.reuse.simulate import hit_table
+from bench.analyse.reuse.table import hit_table
 from bench.analyse.reuse.trace import build_trace
 from bench.show.reuse_figure import draw_reuse
 

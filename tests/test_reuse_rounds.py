@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bench.analyse.reuse.rounds import MultiRound, generate_conversations, round_table
+from bench.analyse.reuse.depths import depth_table
+from bench.analyse.reuse.rounds import MultiRound, generate_conversations
 from bench.analyse.reuse.savings import CostCurves, FloatArray
 from bench.analyse.reuse.simulate import simulate
 from bench.analyse.reuse.tiers import Tier
@@ -57,29 +58,32 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another() -> None:
 
 def test_each_further_tier_raises_hits_and_lowers_seconds_after_the_first_round() -> None:
     tiers = [Tier("gpu", 40), Tier("dram", 100), Tier("ssd", 10_000)]
-    loads_s = {"dram": load, "ssd": load}
-    table = round_table(generate_conversations(PLAN), tiers, curves=CURVES, loads_s=loads_s)
-    assert table.columns.tolist() == ["tiers", "round", "hit_ratio", "prefill_s"]
+    fetches_s = {"dram": load, "ssd": load}
+    talk = generate_conversations(PLAN)
+    table = depth_table(talk.trace, tiers, rounds=talk.rounds, curves=CURVES, fetches_s=fetches_s)
+    names = "tiers round hit_ratio share_of_max last_hit_ratio recompute_s always_load_s where_faster_s"
+    assert table.columns.tolist() == [*names.split(), "extrapolated_share", "written_tokens"]
     assert table["tiers"].unique().tolist() == ["gpu", "gpu+dram", "gpu+dram+ssd"]
     ratios = table.pivot(index="round", columns="tiers", values="hit_ratio")
     assert ratios["gpu+dram+ssd"].tolist() == [32 / 170, 160 / 205, 200 / 240]
     assert (ratios["gpu"] <= ratios["gpu+dram"]).all()
     assert (ratios["gpu+dram"] <= ratios["gpu+dram+ssd"]).all()
-    seconds = table.pivot(index="round", columns="tiers", values="prefill_s")
+    seconds = table.pivot(index="round", columns="tiers", values="always_load_s")
     assert (seconds["gpu+dram+ssd"] < seconds["gpu"])[1:].all()
     assert table.attrs["origin"] == "modelled"
 
 
 def test_seconds_are_the_loads_of_the_lower_tiers_and_the_rest_of_the_prompt() -> None:
     tiers = [Tier("gpu", 0), Tier("ssd", 10_000)]
-    table = round_table(generate_conversations(PLAN), tiers, curves=CURVES, loads_s={"ssd": load})
-    seconds = table[table["tiers"] == "gpu+ssd"]["prefill_s"].tolist()
+    talk = generate_conversations(PLAN)
+    table = depth_table(talk.trace, tiers, rounds=talk.rounds, curves=CURVES, fetches_s={"ssd": load})
+    seconds = table[table["tiers"] == "gpu+ssd"]["always_load_s"].tolist()
     assert seconds == pytest.approx([(0.34 + 4 * (0.008 + 0.26)) / 5, 0.032 + 0.09, 0.04 + 0.08])
 
 
 def test_a_tier_without_a_load_curve_is_refused() -> None:
     with pytest.raises(ValueError, match="no load curve for tier ssd"):
-        round_table(generate_conversations(PLAN), [Tier("gpu", 1), Tier("ssd", 1)], curves=CURVES, loads_s={})
+        depth_table(generate_conversations(PLAN).trace, [Tier("gpu", 1), Tier("ssd", 1)], curves=CURVES)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.analyse.reuse.read import read_trace
-from bench.analyse.reuse.simulate import POLICIES, capacity_in_tokens, hit_table, simulate
+from bench.analyse.reuse.simulate import POLICIES, capacity_in_tokens, simulate
+from bench.analyse.reuse.table import hit_table
 from bench.analyse.reuse.trace import Trace, Unit, build_trace
 from tests.reuse_reference import replay_slowly, requests_of
 
@@ -76,7 +77,11 @@ def test_the_whole_published_traces_give_the_known_lru_ratios(name: str, unit: U
     if folder is None:
         pytest.skip("KVCROSS_TRACES does not name a folder with the whole Mooncake traces")
     ratios, most = FULL[name, unit]
-    table = hit_table(read_trace(Path(folder) / f"{name}_trace.jsonl"), [1e6, 3e6, 1e7, 5e7], unit=unit)
+    table = hit_table(
+        read_trace(Path(folder) / f"{name}_trace.jsonl"),
+        [1_000_000, 3_000_000, 10_000_000, 50_000_000],
+        unit=unit,
+    )
     assert table["hit_ratio"].round(3).tolist() == list(ratios)
     assert round(table.attrs["max_hit_ratio"], 3) == most
 
@@ -84,14 +89,20 @@ def test_the_whole_published_traces_give_the_known_lru_ratios(name: str, unit: U
 def test_the_table_has_a_row_per_policy_and_capacity_and_says_modelled() -> None:
     trace = build_trace([[0, 1], [2, 3], [0, 1]], [8, 8, 8], block_tokens=4)
     table = hit_table(trace, [8, 16], ["lru", "optimal"])
-    assert table.columns.tolist() == ["policy", "capacity_tokens", "hit_ratio", "share_of_max"]
+    assert table.columns.tolist() == ["pool", "policy", "capacity_tokens", "hit_ratio", "share_of_max"]
     assert table.values.tolist() == [
-        ["lru", 8, 0.0, 0.0],
-        ["lru", 16, 8 / 24, 1.0],
-        ["optimal", 8, 8 / 24, 1.0],
-        ["optimal", 16, 8 / 24, 1.0],
+        ["shared", "lru", 8, 0.0, 0.0],
+        ["shared", "lru", 16, 8 / 24, 1.0],
+        ["shared", "optimal", 8, 8 / 24, 1.0],
+        ["shared", "optimal", 16, 8 / 24, 1.0],
     ]
-    assert table.attrs == {"origin": "modelled", "unit": "tokens", "max_hit_ratio": 8 / 24, "notices": ()}
+    assert table.attrs == {
+        "origin": "modelled",
+        "unit": "tokens",
+        "max_hit_ratio": 8 / 24,
+        "pool_max_hit_ratios": {"shared": 8 / 24},
+        "notices": (),
+    }
 
 
 def test_the_share_is_missing_when_nothing_can_hit() -> None:
@@ -101,16 +112,14 @@ def test_the_share_is_missing_when_nothing_can_hit() -> None:
 
 
 def test_capacity_in_bytes_is_divided_by_the_kv_bytes_of_a_token() -> None:
-    trace = build_trace([[0, 1], [2, 3], [0, 1]], [8, 8, 8], block_tokens=4)
-    table = hit_table(trace, [15.9 * 147456, 16 * 147456], kv_bytes_per_token=147456)
-    assert table["capacity_tokens"].tolist() == [15, 16]
-    assert table["hit_ratio"].tolist() == [4 / 24, 8 / 24]
+    assert capacity_in_tokens(15.9 * 147456, 147456) == 15
+    assert capacity_in_tokens(16 * 147456, 147456) == 16
 
 
 @pytest.mark.parametrize("capacity", [-1, math.nan, math.inf])
 def test_a_capacity_that_is_no_size_is_refused(capacity: float) -> None:
     with pytest.raises(ValueError, match="a capacity must be finite and not negative"):
-        hit_table(build_trace([[0]], [4], block_tokens=4), [capacity])
+        capacity_in_tokens(capacity)
 
 
 @pytest.mark.parametrize("size", [0, -1, math.nan])

@@ -1,9 +1,16 @@
-"""Draws the hit ratio of a reuse simulation against the capacity of the cache."""
+"""Draws a reuse simulation: hit ratio against the capacity of the cache, or hit ratio and seconds per round."""
 
+import io
+from pathlib import Path
+
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
+
+from bench.show.write import write_bytes_safely
 
 LABELS = {"lru": "LRU", "lfu": "LFU", "fifo": "FIFO", "optimal": "optimal (Belady)"}
 
@@ -13,16 +20,18 @@ def draw_reuse(axes: Axes, table: pd.DataFrame) -> None:
 
     Args:
         axes: to draw on.
-        table: of `bench.analyse.reuse.simulate.hit_table`, with its attrs.
+        table: of `bench.analyse.reuse.table.hit_table`, with its attrs.
     """
     if table.empty:
         raise ValueError("nothing to draw: the table has no row")
     most = float(table.attrs["max_hit_ratio"])
-    for policy, rows in table.groupby("policy", sort=False):
+    several = table["pool"].nunique() > 1
+    for (pool, policy), rows in table.groupby(["pool", "policy"], sort=False):
         points = rows.sort_values("capacity_tokens")
         points = points[points["capacity_tokens"] > 0]
-        name = LABELS.get(str(policy), str(policy))
-        axes.plot(points["capacity_tokens"], points["hit_ratio"], marker="o", markersize=3, label=name)
+        name = LABELS.get(str(policy), str(policy)) + (f", {pool}" if several else "")
+        style = "--" if pool == "per-instance" else "-"
+        axes.plot(points["capacity_tokens"], points["hit_ratio"], style, marker="o", markersize=3, label=name)
     axes.axhline(most, color="0.5", linestyle=":", label=f"never drops a block: {most:.3f}")
     axes.set_xscale("log")
     axes.set_ylim(0.0, max(most, 0.01) * 1.08)
@@ -42,3 +51,38 @@ def _add_share_scale(axes: Axes, most: float) -> None:
         return np.asarray(share) * most
 
     axes.secondary_yaxis("right", functions=(to_share, to_ratio)).set_ylabel("share of the maximum")
+
+
+def draw_rounds(axes: Axes, table: pd.DataFrame, column: str, *, label: str) -> None:
+    """One line over the rounds for each stack of tiers.
+
+    Args:
+        axes: to draw on.
+        table: of `bench.analyse.reuse.depths.depth_table`, with rounds.
+        column: what to draw.
+        label: its axis label, with the unit.
+    """
+    for tiers, rows in table.groupby("tiers", sort=False):
+        axes.plot(rows["round"], rows[column], marker="o", markersize=3, label=str(tiers))
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlabel("round")
+    axes.set_ylabel(label)
+    axes.legend(fontsize="small")
+
+
+def write_reuse_figure(path: Path, table: pd.DataFrame) -> None:
+    """Write the figure of a table of either kind; the form follows the name's ending (png, svg, pdf)."""
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    if "round" not in table:
+        draw_reuse(figure.subplots(), table)
+    elif "where_faster_s" not in table:
+        draw_rounds(figure.subplots(), table, "hit_ratio", label="hit ratio, modelled")
+    else:
+        left, right = figure.subplots(1, 2)
+        draw_rounds(left, table, "hit_ratio", label="hit ratio, modelled")
+        draw_rounds(right, table, "where_faster_s", label="mean prefill seconds, no queueing, modelled [s]")
+    content = io.BytesIO()
+    form = path.suffix.removeprefix(".")
+    with mpl.rc_context({"svg.hashsalt": "kvcross"}):
+        figure.savefig(content, format=form, metadata={"Date": None} if form == "svg" else None)
+    write_bytes_safely(path, content.getvalue())

@@ -16,11 +16,14 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 
-from bench.analyse.reuse.trace import Trace, dense_ids
+from bench.analyse.reuse.compiled import require_compiled
+from bench.analyse.reuse.numbering import Numbering
+from bench.analyse.reuse.trace import Trace
 
 MOONCAKE_BLOCK_TOKENS = 512
 MOST_LINE_BYTES = 16 * 1024 * 1024  # a prompt of 10 million tokens in blocks of 64 needs about 3 MB
 LARGEST_TOKENS = 2**40
+PIECE_REFERENCES = 1 << 20  # ids numbered at once
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -38,21 +41,31 @@ class Request(NamedTuple):
 
 
 class _Columns:
-    """Requests collected column by column: 8 bytes per block reference."""
+    """Requests collected column by column: 4 bytes per block reference, its id already numbered."""
 
     def __init__(self) -> None:
-        self.block_ids = array("Q")
+        self.ids = array("i")
         self.starts = array("q", [0])
+        self._numbering = Numbering()
+        self._raw = array("Q")
         self.input_tokens = array("q")
         self.output_tokens = array("q")
         self.timestamps_ms = array("d")
 
     def append(self, request: Request) -> None:
-        self.block_ids.extend(request.block_ids)
-        self.starts.append(len(self.block_ids))
+        self._raw.extend(request.block_ids)
+        self.starts.append(self.starts[-1] + len(request.block_ids))
         self.input_tokens.append(request.input_tokens)
         self.output_tokens.append(request.output_tokens)
         self.timestamps_ms.append(request.timestamp_ms)
+        if len(self._raw) >= PIECE_REFERENCES:
+            self.number()
+
+    def number(self) -> None:
+        """Number the ids that still wait."""
+        require_compiled(self.starts[-1])
+        self.ids.frombytes(self._numbering.number(np.array(self._raw, dtype=np.uint64)).tobytes())
+        self._raw = array("Q")
 
 
 def read_trace(path: Path, block_tokens: int = MOONCAKE_BLOCK_TOKENS, *, skip_bad: bool = False) -> Trace:
@@ -82,8 +95,11 @@ def read_trace(path: Path, block_tokens: int = MOONCAKE_BLOCK_TOKENS, *, skip_ba
         raise TraceError(
             f"{path}: broken gzip archive after {len(columns.starts) - 1} requests: {error}"
         ) from error
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not columns.input_tokens:
         raise TraceError(f"{path}: no request in it ({num_bad} bad lines); expected one JSON object per line")
+    columns.number()
     return _to_trace(columns, block_tokens, num_bad=num_bad)
 
 
@@ -124,9 +140,9 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     while line := file.readline(MOST_LINE_BYTES + 1):
         number += 1
         if len(line) > MOST_LINE_BYTES and not line.endswith(b"\n"):
+            yield number, None
             while (rest := file.readline(MOST_LINE_BYTES)) and not rest.endswith(b"\n"):
                 pass
-            yield number, None
         elif line.strip():
             yield number, line
 
@@ -183,7 +199,7 @@ def _to_trace(columns: _Columns, block_tokens: int, *, num_bad: int) -> Trace:
         notices.append(f"{num_back} requests are earlier than the one before them; the file's order is used")
     trace = Trace(
         block_tokens=block_tokens,
-        ids=dense_ids(np.frombuffer(columns.block_ids, dtype=np.uint64)),
+        ids=np.frombuffer(columns.ids, dtype=np.int32),
         starts=np.frombuffer(columns.starts, dtype=np.int64),
         input_tokens=np.frombuffer(columns.input_tokens, dtype=np.int64),
         output_tokens=np.frombuffer(columns.output_tokens, dtype=np.int64),

@@ -90,3 +90,25 @@ def replay(trace: Trace, policy: ReplayPolicy, *, capacity: int, unit: Unit) -> 
     leading = np.zeros(trace.num_requests, dtype=np.int64)
     _replay(trace.ids, trace.starts, trace.weights(unit), queues, leading, capacity, _CODES[policy])
     return np.minimum(leading * trace.block_tokens, trace.input_tokens)
+
+
+@kernel
+def _replay_endless(
+    ids: NDArray[np.int32], starts: IntArray, seen: NDArray[np.bool_], leading: IntArray
+) -> None:
+    for request in range(len(starts) - 1):
+        begin, end = starts[request], starts[request + 1]
+        position = begin
+        while position < end and seen[ids[position]]:
+            position += 1
+        leading[request] = position - begin
+        for rest in range(position, end):
+            seen[ids[rest]] = True
+
+
+def replay_endless(trace: Trace) -> IntArray:
+    """(num_requests,) tokens of each request that a cache that never drops a block holds; modelled."""
+    require_compiled(len(trace.ids))
+    leading = np.zeros(trace.num_requests, dtype=np.int64)
+    _replay_endless(trace.ids, trace.starts, np.zeros(trace.num_ids, dtype=np.bool_), leading)
+    return np.minimum(leading * trace.block_tokens, trace.input_tokens)

@@ -89,6 +89,34 @@ class CostCurves:
     measured_range: tuple[int, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What recomputing and loading cost, and from which prefix on prefixes are loaded.
+
+    Args:
+        curves: seconds of both arms.
+        crossover_tokens: C*; infinite when loading never wins, 0 when it always does; None loads each prefix
+            that the curves say is faster to load.
+        source: where the curves come from, for people.
+        num_gpus: GPUs that run the model together.
+        conclusive: False when C* was asked for and could not be told.
+        notices: what makes them suspect.
+    """
+
+    curves: CostCurves
+    crossover_tokens: float | None
+    source: str
+    num_gpus: int = 1
+    conclusive: bool = True
+    notices: tuple[str, ...] = ()
+
+
+def fetch_seconds(hit_tokens: IntArray | FloatArray, curves: CostCurves) -> FloatArray:
+    """Seconds to bring the hits in, the first-token step taken off; 0 for none."""
+    h = hit_tokens.astype(np.float64)
+    return np.where(h > 0, np.maximum(curves.load_s(h) - curves.first_token_s(h), 0.0), 0.0)
+
+
 def finish_seconds(input_tokens: IntArray, hit_tokens: IntArray, curves: CostCurves) -> FloatArray:
     """Seconds to compute what did not hit, at least one step."""
     n, h = input_tokens.astype(np.float64), hit_tokens.astype(np.float64)
@@ -103,7 +131,8 @@ def _require_hits(input_tokens: IntArray, hit_tokens: IntArray) -> None:
         raise ValueError("hit tokens must lie between 0 and the input tokens of their request")
 
 
-def _outside(curves: CostCurves, input_tokens: IntArray, hit_tokens: IntArray) -> NDArray[np.bool_]:
+def outside_range(curves: CostCurves, input_tokens: IntArray, hit_tokens: IntArray) -> NDArray[np.bool_]:
+    """(num_requests,) True where a prompt or a hit is longer or shorter than what was measured."""
     if curves.measured_range is None:
         return np.zeros(len(input_tokens), dtype=np.bool_)
     low, high = curves.measured_range
@@ -130,11 +159,9 @@ def request_costs(
         crossover_tokens: prefix length from which on prefixes are loaded; None loads where it is faster.
     """
     _require_hits(input_tokens, hit_tokens)
-    h = hit_tokens.astype(np.float64)
     recompute_s = curves.recompute_s(input_tokens.astype(np.float64))
     finish_s = finish_seconds(input_tokens, hit_tokens, curves)
-    fetch_s = np.where(h > 0, np.maximum(curves.load_s(h) - curves.first_token_s(h), 0.0), 0.0)
-    always_s = fetch_s + finish_s
+    always_s = fetch_seconds(hit_tokens, curves) + finish_s
     pays = always_s < recompute_s if crossover_tokens is None else hit_tokens >= crossover_tokens
     loaded = (hit_tokens > 0) & pays
     table = pd.DataFrame(
@@ -142,7 +169,7 @@ def request_costs(
             "input_tokens": input_tokens,
             "hit_tokens": hit_tokens,
             "loaded": loaded,
-            "extrapolated": _outside(curves, input_tokens, hit_tokens),
+            "extrapolated": outside_range(curves, input_tokens, hit_tokens),
             "finish_s": finish_s,
             "recompute_s": recompute_s,
             "free_hit_s": finish_s,
@@ -182,3 +209,19 @@ def total_costs(costs: pd.DataFrame, num_gpus: int = 1) -> pd.DataFrame:
     table["extrapolated_share"] = float(costs["extrapolated"].mean())
     table.attrs["origin"] = ORIGIN
     return table
+
+
+def price_hits(input_tokens: IntArray, hit_tokens: IntArray, prices: Prices) -> dict[str, float]:
+    """Totals over all requests, by column of a table: `<strategy>_saved_s` and `_gpu_saved_s`; modelled."""
+    costs = request_costs(
+        input_tokens, hit_tokens, curves=prices.curves, crossover_tokens=prices.crossover_tokens
+    )
+    totals = total_costs(costs, prices.num_gpus)
+    found = {"recompute_s": float(costs["recompute_s"].sum())}
+    columns = (totals[name] for name in ("strategy", "saved_s", "gpu_saved_s"))
+    for strategy, saved_s, gpu_saved_s in zip(*columns, strict=True):
+        if strategy != "recompute":
+            found[f"{strategy}_saved_s"] = float(saved_s)
+            found[f"{strategy}_gpu_saved_s"] = float(gpu_saved_s)
+    found["extrapolated_share"] = float(costs["extrapolated"].mean())
+    return found

@@ -1,14 +1,12 @@
-"""Hit ratio against capacity for a trace and the policies that people run; every figure is modelled."""
+"""Hit tokens of each request at some capacities, for the policies that people run; every figure is modelled."""
 
 import math
 from collections.abc import Sequence
 from typing import Literal
 
-import pandas as pd
-
 from bench.analyse.reuse.optimal import find_next_request, replay_optimal
-from bench.analyse.reuse.replay import replay
-from bench.analyse.reuse.stack import NEVER, find_lru_reach
+from bench.analyse.reuse.replay import replay, replay_endless
+from bench.analyse.reuse.stack import find_lru_hits
 from bench.analyse.reuse.trace import IntArray, Trace, Unit
 
 Policy = Literal["lru", "lfu", "fifo", "optimal"]
@@ -49,8 +47,7 @@ def simulate(
     size = trace.block_tokens if unit == "blocks" else 1
     capacities = [tokens // size for tokens in capacities_tokens]
     if policy == "lru":
-        reach = find_lru_reach(trace, unit)
-        return [reach.hit_tokens(capacity) for capacity in capacities]
+        return find_lru_hits(trace, capacities, unit)
     if policy == "optimal":
         next_request = find_next_request(trace)
         return [replay_optimal(trace, next_request, capacity=capacity, unit=unit) for capacity in capacities]
@@ -59,44 +56,4 @@ def simulate(
 
 def most_hit_tokens(trace: Trace) -> IntArray:
     """(num_requests,) hit tokens in a cache that never drops a block."""
-    return find_lru_reach(trace, "blocks").hit_tokens(NEVER - 1)
-
-
-def hit_table(
-    trace: Trace,
-    capacities: Sequence[float],
-    policies: Sequence[str] = ("lru",),
-    *,
-    unit: Unit = "tokens",
-    kv_bytes_per_token: float | None = None,
-) -> pd.DataFrame:
-    """One row per policy and capacity: policy, capacity_tokens, hit_ratio, share_of_max; modelled.
-
-    `hit_ratio` is hit tokens / input tokens; `share_of_max` compares it with a cache that never drops a
-    block, and is missing when nothing can ever hit.  `table.attrs` says origin, unit and the maximum.
-
-    Args:
-        trace: requests in order.
-        capacities: in tokens, or in bytes when `kv_bytes_per_token` is given.
-        policies: of POLICIES.
-        unit: see `simulate`.
-        kv_bytes_per_token: KV bytes of one token, all layers.
-
-    Raises:
-        ValueError: unknown policy, or a capacity that is negative or not finite.
-    """
-    tokens = [capacity_in_tokens(capacity, kv_bytes_per_token) for capacity in capacities]
-    names = [require_policy(name) for name in policies]
-    total = int(trace.input_tokens.sum())
-    most = int(most_hit_tokens(trace).sum())
-    rows = [
-        (name, capacity, int(hits.sum()) / total, int(hits.sum()) / most if most else None)
-        for name in names
-        for capacity, hits in zip(
-            tokens, simulate(trace, name, capacities_tokens=tokens, unit=unit), strict=True
-        )
-    ]
-    table = pd.DataFrame(rows, columns=["policy", "capacity_tokens", "hit_ratio", "share_of_max"])
-    table["share_of_max"] = table["share_of_max"].astype("float64")
-    table.attrs.update(origin=ORIGIN, unit=unit, max_hit_ratio=most / total, notices=trace.notices)
-    return table
+    return replay_endless(trace)

@@ -18,6 +18,7 @@ depends on the number of distinct blocks, not on the length of the trace.
 Source: R. L. Mattson et al., Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,18 +26,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.analyse.reuse.compiled import inner, kernel, require_compiled
-from bench.analyse.reuse.trace import IntArray, Trace, Unit
+from bench.analyse.reuse.trace import PIECE_REFERENCES, IntArray, Trace, Unit
 
 NEVER = np.iinfo(np.int64).max  # reach of a block that no capacity makes a hit
 
 
 class _Tree(NamedTuple):
-    """Fenwick tree over slots 1..size; `top` holds one number, the last slot in use."""
+    """Fenwick tree over slots 1..size; `top` and `total` hold one number: the last slot in use, and all room."""
 
     sums: IntArray  # (size + 1,)
     owner: NDArray[np.int32]  # (size + 1,) block of each slot
     slot: IntArray  # (num_ids,) slot of each block, 0 before its first touch
     top: IntArray  # (1,)
+    total: IntArray  # (1,)
 
 
 @inner
@@ -82,15 +84,13 @@ def _squeeze(tree: _Tree, weights: IntArray) -> None:
 
 
 @inner
-def _reach_of_request(
-    tree: _Tree, ids: NDArray[np.int32], begin: int, end: int, total: int, reach: IntArray
-) -> None:
+def _reach_of_request(tree: _Tree, ids: NDArray[np.int32], begin: int, end: int, reach: IntArray) -> None:
     furthest = 0
     for position in range(begin, end):
         slot = tree.slot[ids[position]]
         if slot == 0:
             return  # a first touch: nothing from here on is a hit at any capacity
-        furthest = max(furthest, total - _prefix_sum(tree.sums, slot - 1))
+        furthest = max(furthest, tree.total[0] - _prefix_sum(tree.sums, slot - 1))
         reach[position] = furthest
 
 
@@ -98,19 +98,18 @@ def _reach_of_request(
 def _find_reach(
     ids: NDArray[np.int32], starts: IntArray, weights: IntArray, tree: _Tree, reach: IntArray
 ) -> None:
-    total = 0
     for request in range(len(starts) - 1):
         begin, end = starts[request], starts[request + 1]
-        _reach_of_request(tree, ids, begin, end, total, reach)
+        _reach_of_request(tree, ids, begin, end, reach)
         if tree.top[0] + end - begin >= len(tree.sums):
             _squeeze(tree, weights)
         for position in range(end - 1, begin - 1, -1):
             block = ids[position]
             if tree.slot[block] > 0:
                 _remove(tree, block, weights[block])
-                total -= weights[block]
+                tree.total[0] -= weights[block]
             _push(tree, block, weights[block])
-            total += weights[block]
+            tree.total[0] += weights[block]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +140,8 @@ class LruReach:
         return capacities, np.cumsum(gained)
 
 
-def find_lru_reach(trace: Trace, unit: Unit) -> LruReach:
-    """One pass that answers LRU at every capacity, in tokens or in whole blocks."""
+def _each_piece(trace: Trace, unit: Unit) -> Iterator[tuple[slice, IntArray, IntArray]]:
+    """Some requests, where each begins, and the reach of their references; pieces of about PIECE_REFERENCES."""
     require_compiled(len(trace.ids))
     size = trace.num_ids + trace.num_ids // 2 + int(trace.num_blocks.max()) + 1
     tree = _Tree(
@@ -150,7 +149,37 @@ def find_lru_reach(trace: Trace, unit: Unit) -> LruReach:
         owner=np.zeros(size + 1, dtype=np.int32),
         slot=np.zeros(trace.num_ids, dtype=np.int64),
         top=np.zeros(1, dtype=np.int64),
+        total=np.zeros(1, dtype=np.int64),
     )
-    reach = np.full(len(trace.ids), NEVER, dtype=np.int64)
-    _find_reach(trace.ids, trace.starts, trace.weights(unit), tree, reach)
-    return LruReach(trace, reach)
+    weights = trace.weights(unit)
+    first = 0
+    while first < trace.num_requests:
+        begin = trace.starts[first]
+        last = int(np.searchsorted(trace.starts, begin + PIECE_REFERENCES, side="right")) - 1
+        last = min(max(last, first + 1), trace.num_requests)
+        starts = trace.starts[first : last + 1] - begin
+        reach = np.full(starts[-1], NEVER, dtype=np.int64)
+        _find_reach(trace.ids[begin : begin + starts[-1]], starts, weights, tree, reach)
+        yield slice(first, last), starts, reach
+        first = last
+
+
+def find_lru_hits(trace: Trace, capacities: Sequence[int], unit: Unit) -> list[IntArray]:
+    """(num_requests,) hit tokens in an LRU cache of each capacity, all from one pass; modelled.
+
+    Args:
+        trace: requests in order.
+        capacities: in tokens or blocks.
+        unit: of the capacities.
+    """
+    found = [np.zeros(trace.num_requests, dtype=np.int64) for _ in capacities]
+    for requests, starts, reach in _each_piece(trace, unit):
+        for capacity, hits in zip(capacities, found, strict=True):
+            leading = np.add.reduceat(reach <= capacity, starts[:-1], dtype=np.int64)
+            hits[requests] = np.minimum(leading * trace.block_tokens, trace.input_tokens[requests])
+    return found
+
+
+def find_lru_reach(trace: Trace, unit: Unit) -> LruReach:
+    """The reach of every reference, in tokens or in whole blocks: 8 bytes for each."""
+    return LruReach(trace, np.concatenate([reach for _, _, reach in _each_piece(trace, unit)]))

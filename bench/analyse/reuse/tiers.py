@@ -140,7 +140,8 @@ def _make_paths(tiers: Sequence[Tier], num_instances: int) -> list[_Path]:
     ]
 
 
-def _require_tiers(tiers: Sequence[Tier]) -> None:
+def require_tiers(tiers: Sequence[Tier]) -> None:
+    """Stop on tiers that cannot be stacked."""
     if not tiers:
         raise ValueError("at least one tier is needed")
     if len({tier.name for tier in tiers}) < len(tiers):
@@ -164,7 +165,7 @@ def simulate_tiers(trace: Trace, tiers: Sequence[Tier], *, instances: IntArray |
         instances: (num_requests,) the serving instance that each request goes to, from 0; None for one
             instance.
     """
-    _require_tiers(tiers)
+    require_tiers(tiers)
     where = np.zeros(trace.num_requests, dtype=np.int64) if instances is None else instances
     if len(where) != trace.num_requests or where.min() < 0:
         raise ValueError(f"instances must be {trace.num_requests} numbers from 0, one per request")
@@ -183,8 +184,3 @@ def simulate_tiers(trace: Trace, tiers: Sequence[Tier], *, instances: IntArray |
         input_tokens=trace.input_tokens,
         written_tokens=np.array(written, dtype=np.int64),
     )
-
-
-def spread_round_robin(num_requests: int, num_instances: int) -> IntArray:
-    """(num_requests,) instances in turn: the routing that knows nothing of prefixes."""
-    return np.arange(num_requests, dtype=np.int64) % num_instances

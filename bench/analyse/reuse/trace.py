@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 Unit = Literal["tokens", "blocks"]
+PIECE_REFERENCES = 1 << 20  # handled at once where a whole trace would need temporary arrays of its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ class Trace:
         last = self.starts[1:] - 1
         inside = np.ones(len(self.ids), dtype=np.bool_)
         inside[last] = False
-        weights[self.ids[inside]] = self.block_tokens
+        for begin in range(0, len(self.ids), PIECE_REFERENCES):
+            piece = slice(begin, begin + PIECE_REFERENCES)
+            weights[self.ids[piece][inside[piece]]] = self.block_tokens
         np.maximum.at(weights, self.ids[last], self.last_block_tokens)
         return weights
 
@@ -76,11 +79,14 @@ def dense_ids(raw: NDArray[np.uint64]) -> NDArray[np.int32]:
     largest = int(raw.max())
     if largest > 4 * len(raw) + 1024:
         return np.unique(raw, return_inverse=True)[1].astype(np.int32)
-    positions = raw.astype(np.int64)
-    used = np.zeros(largest + 1, dtype=np.bool_)
-    used[positions] = True
-    numbers = np.cumsum(used, dtype=np.int64).astype(np.int32) - np.int32(1)
-    return numbers[positions]
+    return _close_gaps(raw.view(np.int64))
+
+
+def _close_gaps(ids: NDArray[np.int64] | NDArray[np.int32]) -> NDArray[np.int32]:
+    used = np.zeros(int(ids.max()) + 1, dtype=np.bool_)
+    used[ids] = True
+    numbers = np.cumsum(used, dtype=np.int32) - np.int32(1)
+    return numbers[ids]
 
 
 def build_trace(
@@ -98,6 +104,22 @@ def build_trace(
         input_tokens=np.array(input_tokens, dtype=np.int64),
         output_tokens=np.zeros(num_requests, dtype=np.int64),
         timestamps_s=np.zeros(num_requests, dtype=np.float64),
+    )
+
+
+def select_requests(trace: Trace, where: IntArray) -> Trace:
+    """The trace of these requests alone, whose numbers must rise; ids are numbered anew."""
+    starts = np.zeros(len(where) + 1, dtype=np.int64)
+    np.cumsum(trace.num_blocks[where], out=starts[1:])
+    kept = np.zeros(trace.num_requests, dtype=np.bool_)
+    kept[where] = True
+    return Trace(
+        block_tokens=trace.block_tokens,
+        ids=_close_gaps(trace.ids[np.repeat(kept, trace.num_blocks)]),
+        starts=starts,
+        input_tokens=trace.input_tokens[where],
+        output_tokens=trace.output_tokens[where],
+        timestamps_s=trace.timestamps_s[where],
     )
 
 

@@ -1,0 +1,145 @@
+"""The tables of a reuse simulation as lines of text; every figure is modelled, and says so."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from bench.analyse.reuse.savings import Prices
+from bench.analyse.reuse.trace import Trace
+from bench.show.numbers import MISSING, format_bytes, format_tokens, round_digits
+from bench.show.reuse_figure import LABELS
+from bench.show.table import align
+
+PER_HEADING = {
+    "recompute_s": "recompute [s]",
+    "always_load_s": "load every hit [s]",
+    "where_faster_s": "load where faster [s]",
+}
+
+
+def describe_trace(trace: Trace, name: str) -> str:
+    """What is simulated, in one line."""
+    return (
+        f"{name}: {format_tokens(trace.num_requests)} requests, {format_tokens(trace.input_tokens.sum())} input"
+        f" tokens, {format_tokens(len(trace.ids))} blocks of {trace.block_tokens} tokens"
+        f" ({format_tokens(trace.num_ids)} different)"
+    )
+
+
+def describe_most(table: pd.DataFrame) -> Iterator[str]:
+    """The theoretical maximum, in total and for pools that share nothing."""
+    most = table.attrs["max_hit_ratio"]
+    yield f"maximum (one pool that never drops a block): hit ratio {most:.3f}"
+    apart = table.attrs.get("pool_max_hit_ratios", {}).get("per-instance")
+    if apart is not None:
+        yield f"maximum of pools per instance that never drop a block: hit ratio {apart:.3f}"
+
+
+def hit_lines(table: pd.DataFrame, kv_bytes_per_token: float | None) -> list[str]:
+    """Hit ratio and share of the maximum by pool, policy and capacity."""
+    heading = ["pool", "policy", "capacity [tokens]", "capacity", "hit ratio", "of the maximum"]
+    rows = [heading]
+    several = table["pool"].nunique() > 1
+    for row in records(table):
+        size = None if kv_bytes_per_token is None else row["capacity_tokens"] * kv_bytes_per_token
+        rows.append(
+            [
+                row["pool"] if several else MISSING,
+                LABELS[row["policy"]],
+                format_tokens(row["capacity_tokens"]),
+                format_bytes(size),
+                f"{row['hit_ratio']:.3f}",
+                _share(row["share_of_max"]),
+            ]
+        )
+    return align(_without_missing_columns(rows))
+
+
+def saving_lines(table: pd.DataFrame, prices: Prices) -> list[str]:
+    """Prefill seconds and GPU-seconds saved: the bound of free hits, every hit loaded, hits beyond C* loaded."""
+    rows = [
+        [
+            *("pool", "policy", "capacity [tokens]", "if a hit is free [s]", "load every hit [s]"),
+            *(f"{loaded_rule(prices)} [s]", "GPU-s if free", "GPU-s so loaded"),
+        ]
+    ]
+    several = table["pool"].nunique() > 1
+    for row in records(table):
+        saved = [row["free_hit_saved_s"], row["always_load_saved_s"], row["beyond_crossover_saved_s"]]
+        gpu = [row["free_hit_gpu_saved_s"], row["beyond_crossover_gpu_saved_s"]]
+        rows.append(
+            [
+                row["pool"] if several else MISSING,
+                LABELS[row["policy"]],
+                format_tokens(row["capacity_tokens"]),
+                *(f"{round_digits(seconds)} ({seconds / row['recompute_s']:.1%})" for seconds in saved),
+                *map(round_digits, gpu),
+            ]
+        )
+    return [*describe_prices(table, prices), "saved by", *align(_without_missing_columns(rows))]
+
+
+def describe_prices(table: pd.DataFrame, prices: Prices) -> Iterator[str]:
+    """Where the seconds come from, and how far they can be trusted."""
+    low, high = prices.curves.measured_range or (None, None)
+    yield f"prefill seconds, modelled without queueing or batching, from {prices.source}"
+    share = float(table["extrapolated_share"].max()) if "extrapolated_share" in table and len(table) else 0.0
+    if share > 0:
+        yield (
+            f"extrapolated: up to {share:.1%} of the requests have a prompt or a hit outside the curves'"
+            f" {format_tokens(low)} to {format_tokens(high)} tokens"
+        )
+    if "recompute_s" in table and len(table) and "free_hit_saved_s" in table:
+        yield f"recomputing everything takes {round_digits(float(table['recompute_s'].iloc[0]))} s of prefill"
+    yield from (f"notice: {notice}" for notice in prices.notices)
+
+
+def loaded_rule(prices: Prices) -> str:
+    """Which hits are loaded."""
+    tokens = prices.crossover_tokens
+    if tokens is None:
+        return "load where faster"
+    return "never load (C* = ∞)" if math.isinf(tokens) else f"load from C* = {format_tokens(tokens)} tokens"
+
+
+def depth_lines(table: pd.DataFrame, kv_bytes_per_token: float | None) -> list[str]:
+    """Hit ratio by tiers (and round), what the lowest of them served and was written, and mean prefill seconds."""
+    priced = [name for name in PER_HEADING if name in table]
+    rounds = "round" in table
+    written = "written" if kv_bytes_per_token else "written [tokens]"
+    rows = [
+        [
+            *("tiers", *(["round"] if rounds else []), "hit ratio", "of the maximum", "lowest tier"),
+            *([] if rounds else [written]),
+            *(PER_HEADING[name] for name in priced),
+        ]
+    ]
+    for row in records(table):
+        tokens = row["written_tokens"]
+        amount = format_bytes(tokens * kv_bytes_per_token) if kv_bytes_per_token else format_tokens(tokens)
+        rows.append(
+            [
+                *(str(row["tiers"]), *([str(row["round"])] if rounds else [])),
+                *(f"{row['hit_ratio']:.3f}", _share(row["share_of_max"]), f"{row['last_hit_ratio']:.3f}"),
+                *([] if rounds else [amount]),
+                *(round_digits(row[name]) for name in priced),
+            ]
+        )
+    return align(rows)
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows by column name."""
+    return [{str(name): cell for name, cell in row.items()} for row in table.to_dict("records")]
+
+
+def _share(share: float) -> str:
+    return MISSING if math.isnan(share) else f"{share:.1%}"
+
+
+def _without_missing_columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Rows, the first a heading, without the columns in which every cell is missing."""
+    kept = [i for i in range(len(rows[0])) if any(row[i] != MISSING for row in rows[1:])]
+    return [[row[i] for i in kept] for row in rows]

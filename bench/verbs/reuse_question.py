@@ -1,0 +1,223 @@
+"""What `reuse` is asked: capacities, policies, tiers, routing and prices, read from its options and checked."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from bench.analyse.analysis import analyse
+from bench.analyse.reuse.curves import prices_of_sweep, read_prices
+from bench.analyse.reuse.fleet import require_ray
+from bench.analyse.reuse.savings import Curve, Prices, fetch_seconds
+from bench.analyse.reuse.simulate import Policy, capacity_in_tokens, require_policy
+from bench.analyse.reuse.tiers import Tier, WritePolicy, require_tiers
+from bench.analyse.reuse.trace import Unit
+from bench.catalog.config import resolve_model
+from bench.measure.plan import PlanError
+from bench.measure.record import read_run, read_samples
+from bench.measure.units import parse_bytes, parse_rate
+
+FIGURE_FORMS = (".png", ".svg", ".pdf")
+MOST_INSTANCES = 100_000
+TieredRate = tuple[Tier, float | None]  # a tier, and its rate in bytes per second
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How requests reach instances: a session always the same one, or all in turn."""
+
+    num_instances: int = 1
+    route: str = "session"
+    session_blocks: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Everything asked, beside the workload; `capacities_tokens` is None when we choose them."""
+
+    token_bytes: float | None
+    prices: Prices | None
+    unit: Unit
+    policies: tuple[Policy, ...]
+    capacities_tokens: tuple[int, ...] | None
+    tiers: tuple[TieredRate, ...]
+    routing: Routing
+    fleet: str | None
+
+
+def require_fitting(question: Question, plot: Path | None, *, is_made_up: bool) -> None:
+    """Stop on options that do not go together, before the trace is read."""
+    routing = question.routing
+    if not 1 <= routing.num_instances <= MOST_INSTANCES:
+        raise PlanError(f"--instances must be between 1 and {MOST_INSTANCES}, got {routing.num_instances}")
+    if routing.route not in {"session", "round-robin"}:
+        raise PlanError(f"--route must be session or round-robin, got {routing.route!r}")
+    if routing.session_blocks < 1:
+        raise PlanError(f"--session-blocks must be at least 1, got {routing.session_blocks}")
+    if question.fleet is not None:
+        require_ray()
+    if question.tiers:
+        _require_fitting_tiers(question, plot, is_made_up=is_made_up)
+
+
+def _require_fitting_tiers(question: Question, plot: Path | None, *, is_made_up: bool) -> None:
+    if question.capacities_tokens is not None:
+        raise PlanError("tiers have their own capacities: leave --capacity or --tier out")
+    if question.policies != ("lru",) or question.unit != "tokens":
+        raise PlanError("tiers are LRU caches counted in tokens: leave --policy and --unit, or --tier, out")
+    if question.fleet is not None:
+        raise PlanError(
+            "tiers hand blocks to each other, so they run in one process: leave --ray or --tier out"
+        )
+    if plot is not None and not is_made_up:
+        raise PlanError("tiers are drawn over the rounds of --generate; a trace has none: leave --plot out")
+    try:
+        require_tiers([tier for tier, _ in question.tiers])
+    except ValueError as error:
+        raise PlanError(str(error)) from None
+    find_fetches(question.tiers, question.prices, question.token_bytes)
+
+
+def require_unit(text: str) -> Unit:
+    """The unit of this name."""
+    for unit in get_args(Unit):
+        if unit == text:
+            return unit  # type: ignore[no-any-return]
+    raise PlanError(f"--unit must be tokens or blocks, got {text!r}")
+
+
+def parse_policies(text: str) -> tuple[Policy, ...]:
+    """The policies of "lru,optimal"."""
+    try:
+        return tuple(dict.fromkeys(require_policy(name.strip()) for name in text.split(",")))
+    except ValueError as error:
+        raise PlanError(f"--policy: {error}") from None
+
+
+def parse_capacities(text: str, kv_bytes_per_token: float | None) -> tuple[int, ...] | None:
+    """Tokens of "1e6,100GB", each once and in the order given; None for "auto"."""
+    if text == "auto":
+        return None
+    return tuple(dict.fromkeys(parse_capacity(part.strip(), kv_bytes_per_token) for part in text.split(",")))
+
+
+def parse_capacity(text: str, kv_bytes_per_token: float | None) -> int:
+    """Tokens of "1e6" (tokens) or "100GB" (bytes, which need the KV bytes of a token)."""
+    try:
+        tokens = float(text)
+    except ValueError:
+        tokens = None
+    try:
+        if tokens is not None:
+            return capacity_in_tokens(tokens)
+        num_bytes = parse_bytes(text)
+        if kv_bytes_per_token is None:
+            raise PlanError(
+                f"{text!r} is in bytes: say how many a token takes with --model or --bytes-per-token"
+            )
+        return capacity_in_tokens(num_bytes, kv_bytes_per_token)
+    except ValueError as error:
+        raise PlanError(f"--capacity: {error}; tokens are a number such as 3e6") from None
+
+
+def find_bytes_per_token(
+    model: str | None, bytes_per_token: float | None, *, kv_dtype: str, sweep: Path | None
+) -> float | None:
+    """KV bytes of one token of the whole model: as given, of the model, of the sweep; None when not said."""
+    if bytes_per_token is not None:
+        if model is not None:
+            raise PlanError("give --model or --bytes-per-token, not both")
+        if not 0 < bytes_per_token < math.inf:
+            raise PlanError(f"--bytes-per-token must be positive and finite, got {bytes_per_token}")
+        return bytes_per_token
+    if model is not None:
+        _require_model_of(sweep, model)
+        return resolve_model(model).geometry.layout(kv_dtype).bytes_per_token
+    return read_run(sweep).kv_bytes_per_token if sweep is not None else None
+
+
+def _require_model_of(sweep: Path | None, model: str) -> None:
+    """Stop on capacities of one model priced with the times of another."""
+    if sweep is not None and (measured := read_run(sweep).model_name) != resolve_model(model).name:
+        raise PlanError(f"--model {model} is not what {sweep} measured ({measured}): leave --model out")
+
+
+def find_prices(
+    sweep: Path | None, curve: Path | None, *, series: str | None, num_gpus: int
+) -> Prices | None:
+    """What recomputing and loading cost, from a sweep or a table; None when neither is named."""
+    if sweep is not None and curve is not None:
+        raise PlanError("give --from or --curve, not both")
+    if num_gpus < 1:
+        raise PlanError(f"--gpus must be at least 1, got {num_gpus}")
+    if curve is not None:
+        return replace(read_prices(curve), num_gpus=num_gpus)
+    if sweep is None:
+        return None
+    run, (samples, _) = read_run(sweep), read_samples(sweep)
+    prices = prices_of_sweep(run, analyse(run, samples), series=series, source=str(sweep))
+    return replace(prices, num_gpus=num_gpus)
+
+
+def parse_tiers(texts: Sequence[str], kv_bytes_per_token: float | None) -> tuple[TieredRate, ...]:
+    """The tiers, from the top."""
+    return tuple(parse_tier(text, kv_bytes_per_token) for text in texts)
+
+
+def parse_tier(text: str, kv_bytes_per_token: float | None) -> TieredRate:
+    """The tier of "ssd=100e6:back:shared:3GB/s", and its rate in bytes per second."""
+    name, equals, rest = text.partition("=")
+    size, *words = rest.split(":")
+    if not (name.strip() and equals and size.strip()):
+        raise PlanError(f"--tier {text!r}: write NAME=CAPACITY, such as ssd=100e6:back:shared:3GB/s")
+    write: WritePolicy = "through"
+    shared, rate = False, None
+    for word in words:
+        if word in get_args(WritePolicy):
+            write = word  # type: ignore[assignment]
+        elif word == "shared":
+            shared = True
+        else:
+            try:
+                rate = parse_rate(word)
+            except ValueError:
+                raise PlanError(
+                    f"--tier {text!r}: {word!r} is none of through, back, selective, shared, or a rate like 3GB/s"
+                ) from None
+    return Tier(name.strip(), parse_capacity(size, kv_bytes_per_token), write, shared), rate
+
+
+def find_fetches(
+    tiers: Sequence[TieredRate], prices: Prices | None, kv_bytes_per_token: float | None
+) -> Mapping[str, Curve]:
+    """Seconds to bring tokens from each tier below the first: at its rate, else as the load curve says."""
+    fetches: dict[str, Curve] = {}
+    for tier, rate in tiers[1:]:
+        if rate is not None and prices is None:
+            raise PlanError(
+                f"tier {tier.name} has a rate; what recomputing costs is missing: add --from or --curve"
+            )
+        if rate is not None and kv_bytes_per_token is None:
+            raise PlanError(f"tier {tier.name} has a rate in bytes: add --model or --bytes-per-token")
+        if prices is not None:
+            fetches[tier.name] = _fetch_curve(rate, prices, kv_bytes_per_token)
+    return fetches
+
+
+def _fetch_curve(rate: float | None, prices: Prices, kv_bytes_per_token: float | None) -> Curve:
+    if rate is None or kv_bytes_per_token is None:
+        return lambda tokens: fetch_seconds(tokens, prices.curves)
+    seconds_per_token = kv_bytes_per_token / rate
+    return lambda tokens: tokens * seconds_per_token
+
+
+def require_outputs(csv: Path | None, plot: Path | None) -> None:
+    """Stop before the work when an output has nowhere to go, or a form that is not known."""
+    for path in (csv, plot):
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise PlanError(
+                f"{path}: cannot be written there: its folder is missing, or it is a folder itself"
+            )
+    if plot is not None and plot.suffix not in FIGURE_FORMS:
+        raise PlanError(f"--plot {plot}: the name must end in one of {', '.join(FIGURE_FORMS)}")
