@@ -10,7 +10,7 @@ RESUME ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench sweep report doctor predict notebooks clean
+.PHONY: help setup check test bench sweep report doctor predict matrix longctx notebooks clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,12 @@ doctor: $(VENV)/.runtime ## what this machine can measure, and why not the rest
 
 predict: $(VENV)/.runtime ## modelled times and crossover: ARGS="--model llama-3.1-8b --gpu H100 --ssd pm9a3"
 	@$(PY) -m bench predict $(ARGS)
+
+matrix: $(VENV)/.runtime ## modelled C* over models, GPUs and storages: CSV, heat map, curves
+	@$(PY) -m bench matrix $(ARGS)
+
+longctx: $(VENV)/.runtime ## modelled recompute and load of MODEL up to a million tokens
+	@$(PY) -m bench longctx '$(MODEL)' $(ARGS)
 
 notebooks: $(VENV)/.dev ## execute the notebooks on RESULTS (or the newest results) into results/scratch
 	@mkdir -p results/scratch

@@ -20,6 +20,7 @@ from bench.measure.runner import MeasureError
 from bench.show.compare import DifferentMachinesError
 from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
+from bench.verbs.matrix import longctx, matrix
 from bench.verbs.model import model
 from bench.verbs.predict import predict
 from bench.verbs.report import report
@@ -32,6 +33,8 @@ VERBS: tuple[Callable[..., None], ...] = (
     sweep,
     report,
     compare,
+    matrix,
+    longctx,
 )
 GROUPS: dict[str, typer.Typer] = {"predict": predict}
 USER_ERRORS = (
