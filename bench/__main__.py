@@ -18,8 +18,10 @@ from bench.measure.plan import PlanError
 from bench.measure.record import RecordError
 from bench.measure.runner import MeasureError
 from bench.show.compare import DifferentMachinesError
+from bench.show.fio_figures import FioError
 from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
+from bench.verbs.fio import fio
 from bench.verbs.matrix import longctx, matrix
 from bench.verbs.model import model
 from bench.verbs.predict import predict
@@ -36,11 +38,15 @@ VERBS: tuple[Callable[..., None], ...] = (
     matrix,
     longctx,
 )
-GROUPS: dict[str, typer.Typer] = {"predict": predict}
+GROUPS: dict[str, typer.Typer] = {  # verbs that have verbs of their own
+    "fio": fio,
+    "predict": predict,
+}
 USER_ERRORS = (
     CalibrationError,
     CatalogError,
     DifferentMachinesError,
+    FioError,
     KVIOError,
     LimitRefusedError,
     PlanError,
