@@ -11,7 +11,7 @@ TRACE ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench sweep report doctor predict capacity size longctx reuse notebooks clean
+.PHONY: help setup check test bench sweep report doctor predict matrix capacity size longctx reuse notebooks clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -73,6 +73,9 @@ doctor: $(VENV)/.runtime ## what this machine can measure, and why not the rest
 
 predict: $(VENV)/.runtime ## modelled times and crossover: ARGS="--model llama-3.1-8b --gpu H100 --ssd pm9a3"
 	@$(PY) -m bench predict $(ARGS)
+
+matrix: $(VENV)/.runtime ## modelled C* over models, GPUs and storages: CSV, heat map, curves
+	@$(PY) -m bench matrix $(ARGS)
 
 notebooks: $(VENV)/.dev ## execute the notebooks on RESULTS (or the newest results) into results/scratch
 	@mkdir -p results/scratch

@@ -30,6 +30,7 @@ from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
 from bench.verbs.fio import fio
 from bench.verbs.longctx import longctx
+from bench.verbs.matrix import matrix
 from bench.verbs.model import model
 from bench.verbs.predict import predict
 from bench.verbs.report import report
@@ -46,6 +47,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     compare,
     capacity,
     size,
+    matrix,
     longctx,
     reuse,
 )

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bench.catalog.geometry import Geometry, LayerKind
 
@@ -25,6 +26,7 @@ class Work:
         return self.gemm_flops + sum(flops for flops, _ in self.attention)
 
 
+@lru_cache(maxsize=2**14)  # curves are asked for the same lengths again and again
 def prefill_work(geometry: Geometry, num_tokens: int) -> Work:
     """The operations to prefill `num_tokens` tokens: those of `Geometry.prefill_flops`, split by kernel."""
     gemm = 2.0 * geometry.hidden_size * geometry.vocab_size
@@ -41,6 +43,7 @@ def prefill_work(geometry: Geometry, num_tokens: int) -> Work:
     return Work(gemm, tuple(attention))
 
 
+@lru_cache(maxsize=2**14)
 def touched_params(geometry: Geometry, num_tokens: int) -> float:
     """Parameters of the layers and the output head that a pass over `num_tokens` tokens reads.
 

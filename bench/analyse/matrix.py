@@ -1,0 +1,147 @@
+"""C* over models, GPUs and storages: modelled cells, and beside them what sweeps measured."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from bench.analyse.answer import Crossing, SweetSpot
+from bench.analyse.bandwidth import break_even_bytes_per_s
+from bench.analyse.costmodel import CostModel
+from bench.analyse.describe_machine import WEIGHT_BYTES, Setting, build_model
+from bench.analyse.modelled import SHORTEST, find_marginal, find_whole, gap_whole, verdict_of
+from bench.analyse.spread import Spread
+from bench.catalog.config import Model, resolve_model
+from bench.catalog.devices import Devices
+from bench.catalog.fields import CatalogError
+from bench.catalog.figure import pick_figure
+
+LONGEST = 131_072
+USABLE_SHARE = 0.9  # of device memory, for weights and KV: vLLM's default gpu_memory_utilization
+RANKS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixCell:
+    """C* of one model on one device with one storage; None where there is none, with the reason."""
+
+    origin: Literal["modelled", "measured"]
+    model: str
+    device: str
+    storage: str
+    num_gpus: int = 1
+    read_bytes_per_s: float | None = None
+    verdict: str | None = None
+    crossover_tokens: float | None = None
+    crossover_low_tokens: float | None = None
+    crossover_high_tokens: float | None = None
+    load_wins_beyond: bool | None = None
+    marginal_crossover_tokens: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BandwidthCurve:
+    """C* of one model on one GPU by the rate of its storage: `tokens[i]` at `bytes_per_s[i]`."""
+
+    model: str
+    device: str
+    tokens: tuple[int, ...]
+    bytes_per_s: tuple[float, ...]
+
+
+def choose_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> int | None:
+    """The fewest GPUs of RANKS that hold the weights, one where their memory is unknown; None when none does."""
+    memory = pick_figure(devices.find_gpu(gpu).memory_bytes)
+    weights = model.geometry.params_total * WEIGHT_BYTES.get(dtype, 2.0)
+    if memory is None:
+        return 1
+    return next((ranks for ranks in RANKS if weights <= ranks * memory.value * USABLE_SHARE), None)
+
+
+def fill_matrix(
+    models: Sequence[str],
+    gpus: Sequence[str],
+    storages: Sequence[str],
+    devices: Devices,
+    *,
+    dtype: str = "bfloat16",
+) -> list[MatrixCell]:
+    """A modelled cell for each combination; what cannot be said is a cell with its reason.
+
+    Raises:
+        CatalogError: a name is in no catalogue.
+    """
+    known = [(key, resolve_model(key)) for key in models]
+    for storage in storages:
+        build_model(known[0][1], Setting(gpu=gpus[0], storage=storage, dtype=dtype), devices)
+    return [
+        _cell(key, model, gpu, storage, devices=devices, dtype=dtype)
+        for key, model in known
+        for gpu in gpus
+        for storage in storages
+    ]
+
+
+def _cell(key: str, model: Model, gpu: str, storage: str, *, devices: Devices, dtype: str) -> MatrixCell:
+    ranks = choose_ranks(model, gpu, devices, dtype)
+    cell = MatrixCell("modelled", key, devices.find_gpu(gpu).name, storage, ranks or RANKS[-1])
+    if ranks is None:
+        return replace(cell, reason=f"the weights do not fit into {RANKS[-1]} GPUs")
+    try:
+        cost = build_model(model, Setting(gpu=gpu, num_gpus=ranks, storage=storage, dtype=dtype), devices)
+    except CatalogError as error:
+        return replace(cell, reason=str(error))
+    longest = model.geometry.max_position_embeddings or LONGEST
+    whole, marginal = find_whole(cost, SHORTEST, longest), find_marginal(cost, SHORTEST, longest)
+    verdict = verdict_of(whole, gap_whole(cost)(longest))
+    reason = f"modelled between {SHORTEST:,} and {longest:,} tokens"
+    return replace(
+        _with_crossings(cell, verdict, whole, reason),
+        read_bytes_per_s=None if cost.storage is None else cost.storage.value,
+        marginal_crossover_tokens=marginal[-1].tokens.value if marginal else None,
+    )
+
+
+def with_spot(cell: MatrixCell, spot: SweetSpot) -> MatrixCell:
+    """The cell with the verdict of a measured spot."""
+    return _with_crossings(cell, spot.verdict, spot.crossings, spot.reason)
+
+
+def _with_crossings(cell: MatrixCell, verdict: str, crossings: Sequence[Crossing], reason: str) -> MatrixCell:
+    """The cell with the last crossing, beyond which the winner stays; without one that is extrapolated."""
+    if not crossings or crossings[-1].extrapolated:
+        return replace(cell, verdict=verdict, reason=reason)
+    tokens = crossings[-1].tokens
+    return replace(
+        cell,
+        verdict=verdict,
+        crossover_tokens=tokens.value,
+        crossover_low_tokens=tokens.low,
+        crossover_high_tokens=tokens.high,
+        load_wins_beyond=crossings[-1].load_wins_beyond,
+        reason=reason,
+    )
+
+
+def matrix_frame(cells: Sequence[MatrixCell]) -> pd.DataFrame:
+    """One row per cell; missing is empty."""
+    return pd.DataFrame([asdict(cell) for cell in cells])
+
+
+def trace_bandwidth(cost: CostModel, model: str, device: str, *, longest: int) -> BandwidthCurve:
+    """C* against bandwidth, from the other side: at which rate each length is C*, its break-even bandwidth.
+
+    Lengths that no rate can tie at are left out: recompute is faster than a load's fixed costs or its link.
+    """
+    found = {}
+    num_lengths = round(4 * np.log2(longest / SHORTEST)) + 1
+    for n in map(round, np.geomspace(SHORTEST, longest, num_lengths)):
+        fixed_s = cost.fixed_s(n)
+        rate = break_even_bytes_per_s(cost.num_bytes(n), cost.recompute_s(n), fixed_s)
+        unlimited = replace(cost, storage=Spread(np.inf)).move_s(n)
+        if rate is not None and unlimited < cost.recompute_s(n) - fixed_s:
+            found[n] = rate
+    return BandwidthCurve(model, device, tuple(found), tuple(found.values()))

@@ -1,0 +1,113 @@
+"""The matrix as a heat map, modelled cells hatched and measured ones solid; and C* against bandwidth."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from bench.analyse.matrix import BandwidthCurve, MatrixCell
+from bench.show.figures import PNG_DPI, STYLE
+from bench.show.numbers import printable, round_digits
+
+SHORT = {
+    "load_always_wins": "load\nalways",
+    "recompute_always_wins": "recompute\nalways",
+    "inconclusive": "open",
+    None: "—",
+}
+PLAIN = {
+    "load_always_wins": "#FDE725",
+    "recompute_always_wins": "#999999",
+    "inconclusive": "#FFFFFF",
+    None: "#FFFFFF",
+}
+NORM = LogNorm(64, 131_072)
+Row = tuple[str, str, int, str]
+
+
+def draw_matrix(axes: Axes, cells: Sequence[MatrixCell]) -> None:
+    """A square per cell: colour and text are C* in tokens, hatching says modelled."""
+    rows: list[Row] = list(dict.fromkeys(_row(cell) for cell in cells))
+    columns = list(dict.fromkeys(cell.storage for cell in cells))
+    colours = mpl.colormaps["viridis_r"]
+    for cell in cells:
+        x, y = columns.index(cell.storage), rows.index(_row(cell))
+        tokens = cell.crossover_tokens
+        colour: Any = PLAIN.get(cell.verdict, "#CCCCCC")
+        if tokens is not None and cell.load_wins_beyond is not False:
+            colour = colours(NORM(tokens))
+        hatch = "///" if cell.origin == "modelled" else None
+        axes.add_patch(
+            Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="0.75", hatch=hatch, linewidth=0.6)
+        )
+        text = SHORT.get(cell.verdict, "?") if tokens is None else _say_tokens(cell, tokens)
+        box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0}
+        axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=7, bbox=box)
+    axes.set_xlim(0, len(columns))
+    axes.set_ylim(len(rows), 0)
+    axes.set_xticks([i + 0.5 for i in range(len(columns))], map(printable, columns), rotation=30, ha="right")
+    axes.set_yticks([i + 0.5 for i in range(len(rows))], [_say_row(row) for row in rows])
+    axes.tick_params(length=0, labelsize=8)
+    key = [Patch(facecolor="white", edgecolor="0.4", hatch="///", label="modelled")]
+    key.append(Patch(facecolor="white", edgecolor="0.4", label="measured"))
+    axes.legend(handles=key, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False, fontsize=8)
+    axes.set_title("C* in tokens: loading the whole prefix wins beyond", fontsize=10, pad=24)
+
+
+def _say_tokens(cell: MatrixCell, tokens: float) -> str:
+    return f"only below\n{round_digits(tokens)}" if cell.load_wins_beyond is False else round_digits(tokens)
+
+
+def _row(cell: MatrixCell) -> Row:
+    return cell.model, cell.device, cell.num_gpus, cell.origin
+
+
+def _say_row(row: Row) -> str:
+    model, device, num_gpus, _ = row
+    return printable(f"{model} on {device}" if num_gpus == 1 else f"{model} on {num_gpus}x {device}")
+
+
+def draw_curves(axes: Axes, curves: Sequence[BandwidthCurve], drives: Mapping[str, float]) -> None:
+    """C* against the storage's rate, modelled, dashed; drives of the catalogue are marked on the axis."""
+    for curve in curves:
+        name = printable(f"{curve.model} on {curve.device}")
+        rates = [rate / 1e9 for rate in curve.bytes_per_s]
+        axes.plot(rates, curve.tokens, linestyle="--", marker=".", markersize=3, label=name)
+    axes.set_xscale("log")
+    axes.set_yscale("log", base=2)
+    axes.set_xlabel("rate of the storage, GB/s")
+    axes.set_ylabel("C*, tokens")
+    _plain_ticks(axes)
+    for number, (name, rate) in enumerate(sorted(drives.items(), key=lambda drive: drive[1])):
+        axes.axvline(rate / 1e9, color="0.85", linewidth=0.8, zorder=0)
+        height = 0.99 - 0.13 * (number % 4)
+        place: Any = {"ha": "right", "va": "top", "transform": axes.get_xaxis_transform()}
+        axes.text(rate / 1e9, height, printable(name), rotation=90, fontsize=5.5, color="0.4", **place)
+    axes.set_title("C* against bandwidth (modelled)", fontsize=10)
+    axes.legend(fontsize=7, frameon=False)
+
+
+def _plain_ticks(axes: Axes) -> None:
+    """Numbers on log axes as they are, not as powers."""
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.tick_params(labelsize=8)
+
+
+def png_of(draw: Any, size_inches: tuple[float, float]) -> bytes:  # noqa: ANN401 — any function of axes
+    """The PNG of what `draw` puts on fresh axes; equal inputs give equal bytes."""
+    stream = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=size_inches, layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure.add_subplot())
+        figure.savefig(stream, format="png", dpi=PNG_DPI, metadata={"Software": None})
+    return stream.getvalue()

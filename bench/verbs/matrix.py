@@ -1,0 +1,116 @@
+"""`matrix`: the cost model over many settings, as CSV and figures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+
+from bench.analyse.analysis import analyse
+from bench.analyse.describe_machine import Setting, build_model
+from bench.analyse.matrix import (
+    LONGEST,
+    MatrixCell,
+    choose_ranks,
+    fill_matrix,
+    matrix_frame,
+    trace_bandwidth,
+    with_spot,
+)
+from bench.analyse.rates import find_storage_rate
+from bench.catalog.config import resolve_model
+from bench.catalog.devices import Devices, read_devices
+from bench.measure.plan import PlanError
+from bench.measure.record import read_run, read_samples
+from bench.show.facts import device_name, main_spot, storage_name
+from bench.show.files import write_frame
+from bench.show.matrix_figure import draw_curves, draw_matrix, png_of
+from bench.show.write import write_bytes_safely
+from bench.verbs.options import RESULTS, SCRATCH, option, out
+
+MODELS = "qwen3-8b,llama-3.1-8b,qwen3-32b,llama-3.1-70b,gpt-oss-120b,deepseek-v3"
+GPUS = "l40s,a100-sxm-80gb,h100-sxm,h200-sxm,b200-sxm"
+STORAGES = "ceph-rgw-s3,pm9a3,d7-ps1010,4x pm9a3,ethernet-400g,mooncake-4x200g"
+LONG_LENGTHS = (*(1024 * 2**power for power in range(10)), 1_000_000)
+Catalogue = Annotated[Path | None, option("TOML file with devices of yours, as in bench/catalog/gpus.toml")]
+
+
+def matrix(
+    models: Annotated[str, option("models, with commas")] = MODELS,
+    gpus: Annotated[str, option("GPUs of the catalogue, with commas")] = GPUS,
+    ssds: Annotated[str, option("drives, networks and stores of the catalogue, with commas")] = STORAGES,
+    dtype: Annotated[str, option("of the weights: bfloat16, float16, fp8")] = "bfloat16",
+    results: Annotated[Path, option("sweeps whose measured answers go beside the modelled ones")] = RESULTS,
+    folder: Annotated[Path, typer.Option("--out", help="folder for the files")] = SCRATCH / "matrix",
+    catalogue: Catalogue = None,
+) -> None:
+    """C* over models, GPUs and storages, modelled, with the measured answers of `results` beside them."""
+    devices = read_devices(catalogue)
+    names = [_names(text, what) for text, what in ((models, "--models"), (gpus, "--gpus"), (ssds, "--ssds"))]
+    modelled = fill_matrix(names[0], names[1], names[2], devices, dtype=dtype)
+    cells = [*modelled, *_measured(results)]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_frame(folder / "matrix.csv", matrix_frame(cells))
+    size = (4.5 + 0.9 * len({cell.storage for cell in cells}), 1.6 + 0.3 * (len(cells) / len(names[2]) + 2))
+    write_bytes_safely(folder / "matrix.png", png_of(lambda axes: draw_matrix(axes, cells), size))
+    _write_curves(folder, names[0], names[1], devices=devices, dtype=dtype)
+    out.print(
+        f"modelled: {len(modelled)} cells; measured: {len(cells) - len(modelled)} from {results}",
+        markup=False,
+    )
+    out.print(str(folder), markup=False)
+
+
+def _names(text: str, what: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise PlanError(f"{what} names nothing")
+    return names
+
+
+def _measured(results: Path) -> list[MatrixCell]:
+    cells = []
+    for file in sorted(results.glob("*/*/*/run.json")):
+        run, (samples, _) = read_run(file.parent), read_samples(file.parent)
+        spot = main_spot(run, analyse(run, samples)) if samples else None
+        if spot is not None and spot.kind == "whole":
+            name = f"{run.plan.model} ({run.plan.dtype})"
+            cells.append(with_spot(MatrixCell("measured", name, device_name(run), storage_name(run)), spot))
+    return cells
+
+
+def _write_curves(
+    folder: Path, models: Sequence[str], gpus: Sequence[str], *, devices: Devices, dtype: str
+) -> None:
+    curves = []
+    for key in models:
+        model = resolve_model(key)
+        for gpu in gpus:
+            ranks = choose_ranks(model, gpu, devices, dtype)
+            if ranks is None:
+                continue
+            cost = build_model(model, Setting(gpu, ranks, dtype=dtype, bytes_per_s=1e9), devices)
+            device = gpu if ranks == 1 else f"{ranks}x {gpu}"
+            longest = model.geometry.max_position_embeddings or LONGEST
+            curves.append(trace_bandwidth(cost, key, device, longest=longest))
+    rows = [
+        {
+            "origin": "modelled",
+            "model": one.model,
+            "device": one.device,
+            "crossover_tokens": n,
+            "read_bytes_per_s": b,
+        }
+        for one in curves
+        for n, b in zip(one.tokens, one.bytes_per_s, strict=True)
+    ]
+    write_frame(folder / "bandwidth.csv", pd.DataFrame(rows))
+    drives = {}
+    for ssd in devices.ssds.values():
+        if ssd.read_bytes_per_s or ssd.measured_read_bytes_per_s:
+            drives[ssd.key] = find_storage_rate(devices, ssd.key)[1].value
+    for key in models:
+        ours = [curve for curve in curves if curve.model == key]
+        content = png_of(lambda axes, ours=ours: draw_curves(axes, ours, drives), (8.0, 5.4))
+        write_bytes_safely(folder / f"bandwidth-{Path(key).name}.png", content)

@@ -1,0 +1,101 @@
+"""The matrix: modelled cells, the measured ones beside them, and curves that agree with both."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from bench.analyse.describe_machine import Setting, build_model
+from bench.analyse.matrix import MatrixCell, choose_ranks, fill_matrix, matrix_frame, trace_bandwidth
+from bench.analyse.modelled import find_whole
+from bench.analyse.spread import Spread
+from bench.catalog.config import resolve_model
+from bench.catalog.devices import read_devices
+from bench.catalog.fields import CatalogError
+from bench.show.matrix_figure import draw_matrix
+from bench.show.numbers import round_digits
+from bench.verbs.matrix import matrix
+
+ROOT = Path(__file__).parent.parent
+LLAMA = resolve_model("llama-3.1-8b")
+
+
+def test_a_cell_says_what_a_prediction_of_its_setting_says() -> None:
+    devices = read_devices()
+    (cell,) = fill_matrix(["llama-3.1-8b"], ["H100"], ["pm9a3"], devices)
+    cost = build_model(LLAMA, Setting("H100", storage="pm9a3"), devices)
+    (crossing,) = find_whole(cost, 64, 131_072)
+    assert (cell.origin, cell.verdict, cell.load_wins_beyond) == ("modelled", "crossover", True)
+    assert cell.crossover_tokens == crossing.tokens.value
+    assert cell.read_bytes_per_s == 6e9
+
+
+def test_the_fewest_gpus_that_hold_the_weights_are_taken() -> None:
+    devices = read_devices()
+    assert choose_ranks(LLAMA, "L4", devices, "bfloat16") == 1
+    assert choose_ranks(resolve_model("llama-3.1-70b"), "H100", devices, "bfloat16") == 2
+    assert choose_ranks(resolve_model("deepseek-v3"), "H100", devices, "bfloat16") is None
+    (cell,) = fill_matrix(["deepseek-v3"], ["H100"], ["pm9a3"], devices)
+    assert (cell.verdict, cell.reason) == (None, "the weights do not fit into 8 GPUs")
+
+
+def test_the_curve_of_bandwidth_runs_through_the_crossovers() -> None:
+    cost = build_model(LLAMA, Setting("H100", bytes_per_s=1e9), read_devices())
+    curve = trace_bandwidth(cost, "llama-3.1-8b", "h100", longest=131_072)
+    middle = len(curve.tokens) // 2
+    (crossing,) = find_whole(replace(cost, storage=Spread(curve.bytes_per_s[middle])), 64, 131_072)
+    assert crossing.tokens.value == pytest.approx(curve.tokens[middle], rel=0.002)
+    assert list(curve.bytes_per_s) == sorted(curve.bytes_per_s, reverse=True)
+
+
+def test_modelled_squares_are_hatched_and_measured_ones_are_not() -> None:
+    cells = [
+        MatrixCell(
+            "modelled", "m", "d", "s", verdict="crossover", crossover_tokens=2048, load_wins_beyond=True
+        ),
+        MatrixCell(
+            "measured", "m", "d", "s", verdict="crossover", crossover_tokens=1024, load_wins_beyond=False
+        ),
+    ]
+    with mpl.rc_context():
+        figure = Figure()
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        draw_matrix(axes, cells)
+    squares = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    assert [square.get_hatch() for square in squares] == ["///", None]
+    assert [text.get_text() for text in axes.texts] == [
+        round_digits(2048),
+        f"only below\n{round_digits(1024)}",
+    ]
+
+
+def test_an_unknown_storage_stops_the_matrix() -> None:
+    with pytest.raises(CatalogError, match="near it: pm9a3"):
+        fill_matrix(["llama-3.1-8b"], ["H100"], ["pm9a4"], read_devices())
+
+
+def test_missing_cells_of_the_table_are_empty() -> None:
+    frame = matrix_frame([MatrixCell("modelled", "m", "d", "s", reason="too big")])
+    assert frame.to_csv(index=False, lineterminator="\n").splitlines()[1] == "modelled,m,d,s,1,,,,,,,,too big"
+
+
+def test_the_command_writes_modelled_and_measured_answers_and_their_figures(tmp_path: Path) -> None:
+    matrix(models="llama-3.1-8b", gpus="H100", ssds="pm9a3", results=ROOT / "results", folder=tmp_path)
+    frame = pd.read_csv(tmp_path / "matrix.csv")
+    measured = sorted((ROOT / "results").glob("*/*/*/crossover.csv"))
+    assert frame["origin"].tolist() == ["modelled", *["measured"] * len(measured)]
+    crossing = [
+        pd.read_csv(path).query("kind == 'whole' and statistic == 'p50'").iloc[0] for path in measured
+    ]
+    expected = [spot.crossover_tokens for spot in crossing if not pd.isna(spot.crossover_tokens)]
+    found = frame[frame["origin"] == "measured"]["crossover_tokens"].dropna()
+    assert expected
+    assert found.tolist() == pytest.approx(expected, rel=1e-6)
+    for name in ("matrix.png", "bandwidth-llama-3.1-8b.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
