@@ -11,11 +11,12 @@ from bench.arms.case import Arm
 from bench.arms.depth import choose_layers
 from bench.arms.first_token import FirstTokenStep
 from bench.arms.gemm import GemmArm
-from bench.arms.load import LoadArm, LoadSettings
+from bench.arms.load import LoadArm
 from bench.arms.memory import available_bytes, keep_freed_memory
 from bench.arms.model import BuiltModel, build_model, describe_model
 from bench.arms.prefill import Prefill, prefill_over
 from bench.arms.proof import KernelEvidence
+from bench.arms.reading import LoadSettings
 from bench.arms.recompute import RecomputeArm
 from bench.measure.setup import GEMM, RECOMPUTE, Setup
 from kvio.blockdev import describe_storage
