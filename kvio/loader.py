@@ -50,6 +50,8 @@ class _Tally:
     scatter_s: float | None = None
     num_bytes: int = 0
     num_jobs: int = 0
+    num_requests: int = 0
+    request_bytes: int = 0
 
 
 class _Lane:
@@ -63,12 +65,12 @@ class _Lane:
         self._now_s = now_s
         self._open_per_read = open_per_read
 
-    def bring(self, jobs: deque[Job], blocks: KVBlocks, stop: threading.Event) -> _Tally:
+    def bring(self, take: Callable[[], Job | None], blocks: KVBlocks, stop: threading.Event) -> _Tally:
         """Take jobs until there are none, or another thread has failed."""
         tally = _Tally()
         with on_device(blocks.device):
             try:
-                while not stop.is_set() and (job := _take(jobs)) is not None:
+                while not stop.is_set() and (job := take()) is not None:
                     self._bring_one(job, blocks, tally)
             except BaseException:
                 stop.set()
@@ -92,6 +94,8 @@ class _Lane:
         self.transfer.send(job, blocks)
         tally.num_bytes += arrived
         tally.num_jobs += 1
+        tally.num_requests += len(job.reads)
+        tally.request_bytes = max(tally.request_bytes, *(read.num_bytes for read in job.reads))
 
     def close(self) -> None:
         """Close files and buffers."""
@@ -164,12 +168,22 @@ class ChunkLoader:
         Raises:
             KVIOError: the first failure of any thread; the others stop at their next chunk.
         """
+        left = deque(jobs)
+        return self.load_while(blocks, lambda: _take(left), most_threads=len(jobs))
+
+    def load_while(
+        self, blocks: KVBlocks, take: Callable[[], Job | None], *, most_threads: int | None = None
+    ) -> LoadSplit:
+        """Do the jobs that `take` gives until it gives None; each of the reading threads asks it, at any time.
+
+        Raises:
+            KVIOError: as `load`.
+        """
         if not self._lanes:
             raise KVIOError("the loader is closed")
-        left = deque(jobs)
         stop = threading.Event()
         start_s = self._now_s()
-        futures = [self._pool.submit(lane.bring, left, blocks, stop) for lane in self._lanes[: len(jobs)]]
+        futures = [self._pool.submit(lane.bring, take, blocks, stop) for lane in self._lanes[:most_threads]]
         try:
             done, _ = wait(futures, return_when="FIRST_EXCEPTION")
         finally:
@@ -178,7 +192,7 @@ class ChunkLoader:
         seconds = self._now_s() - start_s
         first_to_end = sorted(futures, key=lambda future: future not in done)
         tallies = [future.result() for future in first_to_end]
-        return _summarise(tallies, jobs, seconds=seconds, queue_depth=len(self._lanes))
+        return _summarise(tallies, seconds=seconds, queue_depth=len(self._lanes))
 
     def close(self) -> None:
         """Stop the threads, close every file and buffer; safe to call twice."""
@@ -187,11 +201,8 @@ class ChunkLoader:
             self._lanes.pop().close()
 
 
-def _summarise(
-    tallies: Sequence[_Tally], jobs: Sequence[Job], *, seconds: float, queue_depth: int
-) -> LoadSplit:
+def _summarise(tallies: Sequence[_Tally], *, seconds: float, queue_depth: int) -> LoadSplit:
     busy = [tally for tally in tallies if tally.num_jobs]
-    sizes = [read.num_bytes for job in jobs for read in job.reads]
     read_s = sum(tally.read_s for tally in busy)
     return LoadSplit(
         open_s=sum(tally.open_s for tally in busy) / max(len(busy), 1),
@@ -199,8 +210,8 @@ def _summarise(
         h2d_s=_mean([tally.h2d_s for tally in busy]),
         scatter_s=_mean([tally.scatter_s for tally in busy]),
         num_bytes=sum(tally.num_bytes for tally in busy),
-        num_requests=len(sizes),
-        request_bytes=max(sizes, default=None),
+        num_requests=sum(tally.num_requests for tally in busy),
+        request_bytes=max((tally.request_bytes for tally in busy), default=None),
         queue_depth=queue_depth,
         achieved_queue_depth=read_s / seconds if seconds > 0 else None,
     )

@@ -1,0 +1,109 @@
+"""Where recompute, coming from the front of a prefix, and loading, coming from its back, meet."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from kvio.alignment import round_up
+from kvio.jobs import Job
+
+# most tokens of a piece: a forward of fewer leaves accelerators waiting for weights, which stops at peak FLOP/s
+# over peak bytes/s tokens of 2-byte weights: 420 on an L40S, 300 on an H100, 160 on an A100 (NVIDIA datasheets)
+PIECE_TOKENS = 512
+LEAST_TOKENS = 64  # fewest: below, the forward costs as much as one of so many
+
+
+@dataclass(frozen=True, slots=True)
+class PieceSizes:
+    """Tokens of one piece of recompute, `least` to `most`; fewer where no more are left."""
+
+    least: int
+    most: int
+
+
+def choose_sizes(chunk_tokens: int, prefill_chunk: int | None) -> PieceSizes:
+    """Whole KV chunks, so that no chunk is computed in part and must then be computed to its end.
+
+    Args:
+        chunk_tokens: of one KV chunk.
+        prefill_chunk: tokens of one forward at most, where that was asked for.
+    """
+    least, most = (round_up(tokens, chunk_tokens) for tokens in (LEAST_TOKENS, PIECE_TOKENS))
+    return PieceSizes(min(least, prefill_chunk or least), prefill_chunk or most)
+
+
+class Meeting:
+    """Hands the tokens of a prefix out from both ends, under one lock: each token to exactly one side.
+
+    Recompute takes pieces, each about half of what nobody has taken yet: large while much is left, small near
+    the meeting, so that neither side waits long for the other.  Loading takes whole chunks, last to first,
+    and of a chunk one job after the other.  A chunk that recompute has begun is recompute's.
+
+    Args:
+        chunks: jobs of each KV chunk, in order; none where every window has left the chunk behind.
+        first_token, last_token: tokens [first_token, last_token) are handed out; the first begins a chunk.
+        chunk_tokens: of one chunk.
+        sizes: of the pieces.
+        states: jobs that belong to the end of the prefix; they are given first.
+    """
+
+    def __init__(
+        self,
+        chunks: Sequence[Sequence[Job]],
+        *,
+        first_token: int,
+        last_token: int,
+        chunk_tokens: int,
+        sizes: PieceSizes,
+        states: Sequence[Job] = (),
+    ) -> None:
+        self._chunks = chunks
+        self.first_token = self._front = first_token
+        self._back = last_token
+        self.chunk_tokens = chunk_tokens
+        self._sizes = sizes
+        self._begun = deque(states)
+        self._untouched = len(chunks)  # chunks that loading has not taken
+        self._stopped = False
+        self._lock = Lock()
+
+    @property
+    def met_at(self) -> int | None:
+        """First token that loading has taken, once all tokens are taken; before that None."""
+        with self._lock:
+            return self._back if self._front == self._back else None
+
+    def take_piece(self) -> range | None:
+        """The next tokens to compute; None when none are left."""
+        with self._lock:
+            gap = self._back - self._front
+            if self._stopped or gap == 0:
+                return None
+            wanted = self._front - self.first_token + max(self._sizes.least, -(-gap // 2))
+            end = self.first_token + round_up(wanted, self.chunk_tokens)
+            piece = range(self._front, min(end, self._front + self._sizes.most, self._back))
+            self._front = piece.stop
+            return piece
+
+    def take_job(self) -> Job | None:
+        """The next thing to read; None when nothing is left."""
+        with self._lock:
+            while not self._begun and not self._stopped and self._take_chunk():
+                pass
+            return self._begun.popleft() if self._begun and not self._stopped else None
+
+    def _take_chunk(self) -> bool:
+        """Take the last chunk that nobody has; False when there is none."""
+        start = self.first_token + (self._untouched - 1) * self.chunk_tokens
+        if self._untouched == 0 or start < self._front:
+            return False
+        self._untouched -= 1
+        self._back = start
+        self._begun.extend(self._chunks[self._untouched])
+        return True
+
+    def stop(self) -> None:
+        """Give nothing more to either side, because one has failed."""
+        with self._lock:
+            self._stopped = True
