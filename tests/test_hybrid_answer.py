@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bench.arms.answer import check_answer
-from bench.measure.exchange import HybridExchange
+from bench.measure.exchange import HybridExchange, Planned
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.loader import ChunkLoader
@@ -41,7 +41,9 @@ def test_half_recomputed_and_half_loaded_gives_the_logits_of_recompute(
 class OneChunkLess(HybridExchange):
     """Loads all that it was told to, and says that it had loaded the chunk before as well."""
 
-    def _bring(self, loader: ChunkLoader, target: KVBlocks, planned, *, prompt: torch.Tensor) -> None:
+    def _bring(
+        self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
+    ) -> None:
         super()._bring(loader, target, planned, prompt=prompt)
         first = planned.num_tokens - prompt.shape[1]
         for group in target.groups:

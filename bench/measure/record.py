@@ -52,6 +52,12 @@ class SeriesInfo(BaseModel):
     label: str
     settings: dict[str, Any] = {}
 
+    @property
+    def skipped(self) -> str | None:
+        """Why it was not measured; None when it was to be."""
+        reason = self.settings.get("skipped")
+        return None if reason is None else str(reason)
+
 
 class Notice(BaseModel):
     """Something that makes results suspect without stopping the run."""
