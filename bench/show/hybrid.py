@@ -55,8 +55,8 @@ def _describe(run: RunRecord, curve: HybridCurve) -> str:
     suspects = _suspects(run, curve)
     doubt = f"; suspect: {', '.join(suspects)}" if suspects else ""
     return (
-        f"{name}, recompute from the front beside loading from the back, took as many times less than the better of "
-        f"the two arms alone: {said} (ratio, 95 % interval over rounds, better arm; below 1 hybrid is slower{doubt})."
+        f"{name} (recompute from the front, loading from the back) against the better of the two arms alone, by the "
+        f"ratio of their times with its 95 % interval over rounds: {said} (below 1, hybrid is the slower{doubt})."
     )
 
 
@@ -68,8 +68,8 @@ def _say_point(point: HybridPoint) -> str:
     interval = (
         "no interval" if low is None or high is None else f"{round_digits(low)} to {round_digits(high)}"
     )
-    loaded = "" if point.load_fraction is None else f", {format_share(point.load_fraction)} loaded"
-    return f"{round_digits(point.speedup.value)} {at} ({interval}, {point.better_arm}{loaded})"
+    loaded = "" if point.load_fraction is None else f"; {format_share(point.load_fraction)} loaded"
+    return f"{round_digits(point.speedup.value)} × as fast as {point.better_arm} {at} ({interval}{loaded})"
 
 
 def _suspects(run: RunRecord, curve: HybridCurve) -> Sequence[str]:
