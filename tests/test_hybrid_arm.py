@@ -123,8 +123,7 @@ class Stands:
 
 def keep(blocks: KVBlocks, store: ChunkStore) -> None:
     """Write what the blocks hold of the first 32 tokens to the store's 8 chunks."""
-    paths = [(number, store.chunk_path(number)) for number in range(8)]
-    jobs = plan_jobs(store.geometry, paths, first_token=0, prefix_tokens=PREFIX_TOKENS - 1)
+    jobs = plan_jobs(store, range(8), first_token=0, prefix_tokens=PREFIX_TOKENS - 1)
     for chunk_id, parts in by_chunk(jobs):
         payload = np.zeros(store.geometry.payload_bytes, np.uint8)
         for job in parts:

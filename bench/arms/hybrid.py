@@ -17,7 +17,7 @@ from bench.arms.reading import Prepared, Reading
 from bench.arms.recompute import MATH_NOTICE
 from kvio.backends.protocol import KVIOError
 from kvio.evidence import ReadCounters
-from kvio.jobs import Job
+from kvio.jobs import Job, by_chunk
 from kvio.loader import LoadSplit
 
 
@@ -40,7 +40,8 @@ def require_whole(built: BuiltModel) -> None:
 
 def jobs_by_chunk(jobs: Sequence[Job], chunk_ids: Sequence[int]) -> list[list[Job]]:
     """The jobs of each of the chunks, which are numbered as in the store; empty for one of which nothing is read."""
-    return [[job for job in jobs if job.chunk_id == number] for number in chunk_ids]
+    found = dict(by_chunk(jobs))
+    return [found.get(number, []) for number in chunk_ids]
 
 
 def recompute_and_load(
