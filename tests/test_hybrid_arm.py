@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 
 from bench.arms.case import Case, Outcome
 from bench.arms.first_token import FirstTokenStep
-from bench.arms.hybrid import HybridArm, PartOfModelError
+from bench.arms.hybrid import HybridArm, Met, PartOfModelError
 from bench.arms.load import LoadArm
 from bench.arms.model import BuiltModel
 from bench.arms.prefill import Prefill, draw_tokens, prefill_over
@@ -117,6 +117,7 @@ class Stands:
         if at_once:
             hybrid._beside.shutdown()
             hybrid._beside = AtOnce(1)
+            hybrid._learn = lambda loaded, met: None  # type: ignore[method-assign]
         self.made.append(Stand(built, prefill, store, load, hybrid, step, evidence, expected))
         return self.made[-1]
 
@@ -156,7 +157,7 @@ def test_wherever_both_sides_meet_the_logits_are_those_of_recompute(stand: Stand
     for _ in range(10):
         outcome = made.sample()
         torch.testing.assert_close(made.logits(), made.expected, atol=5e-5, rtol=1e-4)
-        assert outcome.load_fraction in {share / 8 for share in range(8)}
+        assert outcome.load_fraction in {share / 8 for share in range(9)}
         assert outcome.num_bytes == 32 * outcome.load_fraction * made.store.geometry.layout.bytes_per_token
 
 
@@ -185,6 +186,21 @@ def test_both_arms_walk_through_the_same_files(stand: Stands) -> None:
     made.hybrid.run(short)
     assert made.evidence.evicted == [f"chunk-{number:06d}.kv" for number in range(4)]
     assert made.load.next_chunk == 4
+
+
+def test_the_share_of_each_side_follows_the_rates_last_seen_at_the_nearest_length(stand: Stands) -> None:
+    made = stand("qwen3", at_once=False)
+    arm = made.hybrid
+    assert arm._share_at(33) == 0.5
+    split = made.load.reading.loader.load(made.prefill.blocks, ())
+    for case, met_at, compute_s in ((CASE, 8, 2.0), (Case("hybrid", "h", 9), 2, 1.0)):
+        ready = replace(made.load.reading.prepare(case), first_token=met_at)
+        arm._learn(ready, Met(split, compute_s=compute_s, load_s=2.0))
+    assert arm._share_at(33) == 4 / (4 + 12)
+    assert arm._share_at(8) == 2 / (2 + 3)
+    ready = replace(made.load.reading.prepare(CASE), first_token=0)
+    arm._learn(ready, Met(split, compute_s=1.0, load_s=1.0))  # recompute did nothing: nothing is learned
+    assert arm._share_at(33) == 4 / (4 + 12)
 
 
 def test_a_prefix_of_one_chunk_is_recomputed_and_has_nothing_to_prove(stand: Stands) -> None:

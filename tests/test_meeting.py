@@ -21,6 +21,7 @@ def _meeting(
     sizes: PieceSizes | None = None,
     jobs_per_chunk: int = 1,
     states: int = 0,
+    share: float = 0.5,
 ) -> Meeting:
     num_chunks = -(-num_tokens // chunk_tokens)
     return Meeting(
@@ -29,6 +30,7 @@ def _meeting(
         last_token=first_token + num_tokens,
         chunk_tokens=chunk_tokens,
         sizes=sizes or PieceSizes(4, 16),
+        share=share,
         states=[_job(None)] * states,
     )
 
@@ -45,6 +47,37 @@ def _take_pieces(meeting: Meeting) -> list[range]:
     while (piece := meeting.take_piece()) is not None:
         found.append(piece)
     return found
+
+
+def test_a_slow_side_leaves_to_the_other_what_that_will_have_done_sooner() -> None:
+    slow_recompute = _meeting(64, share=0.1)  # 6.4 tokens of the 64 are its share, then 5.6 of 56
+    assert slow_recompute.take_piece() == range(0, 8)
+    assert len(_take_jobs(slow_recompute)) == 14
+    assert (slow_recompute.take_piece(), slow_recompute.met_at) == (None, 8)
+    hopeless = _meeting(64, share=0.03)
+    assert hopeless.take_piece() is None
+    assert len(_take_jobs(hopeless)) == 16
+    assert hopeless.met_at == 0
+    slow_load = _meeting(64, share=0.98)
+    assert _take_jobs(slow_load) == []
+    assert [len(piece) for piece in _take_pieces(slow_load)] == [16, 16, 16, 16]
+
+
+def test_a_chunk_begun_by_a_slow_recompute_is_still_finished_by_it() -> None:
+    meeting = _meeting(64, sizes=PieceSizes(3, 3), share=0.06)
+    assert meeting.take_piece() == range(0, 3)
+    assert len(_take_jobs(meeting)) == 15
+    assert (_take_pieces(meeting), meeting.met_at) == ([range(3, 4)], 4)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.5, 0.7, 0.99, 1.0])
+@pytest.mark.parametrize("num_tokens", [1, 3, 4, 5, 63, 64, 403])
+def test_nothing_is_ever_left_whatever_the_share(num_tokens: int, share: float) -> None:
+    for load_first in (True, False):
+        meeting = _meeting(num_tokens, share=share)
+        for take in (_take_jobs, _take_pieces) if load_first else (_take_pieces, _take_jobs):
+            take(meeting)
+        assert meeting.met_at is not None, (num_tokens, share, load_first)
 
 
 def test_pieces_are_half_of_what_is_left_in_whole_chunks_and_never_more_than_the_most() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -44,6 +44,15 @@ def jobs_by_chunk(jobs: Sequence[Job], chunk_ids: Sequence[int]) -> list[list[Jo
     return [found.get(number, []) for number in chunk_ids]
 
 
+@dataclass(frozen=True, slots=True)
+class Met:
+    """How loading went, and for how many seconds each side worked; they overlap."""
+
+    split: LoadSplit
+    compute_s: float
+    load_s: float
+
+
 def recompute_and_load(
     front: Prefill,
     token_ids: torch.Tensor,
@@ -51,7 +60,8 @@ def recompute_and_load(
     meeting: Meeting,
     load: Callable[[Callable[[], Job | None]], LoadSplit],
     beside: Executor,
-) -> LoadSplit:
+    now_s: Callable[[], float],
+) -> Met:
     """Compute from the front and load from the back, until every token that `meeting` has is in place.
 
     The first piece is taken before loading begins, so that who gets it is not left to chance.
@@ -61,15 +71,18 @@ def recompute_and_load(
         token_ids: (1, n) of the tokens that `meeting` has, the first of which is token 0 of `front`.
         load: does the jobs that it is given until there are none.
         beside: a thread to load in.
+        now_s: the clock.
     """
 
-    def load_or_stop() -> LoadSplit:
+    def load_or_stop() -> tuple[LoadSplit, float]:
+        began_s = now_s()
         try:
-            return load(meeting.take_job)
+            return load(meeting.take_job), now_s() - began_s
         except BaseException:
             meeting.stop()
             raise
 
+    start_s = now_s()
     piece = meeting.take_piece()
     loading = beside.submit(load_or_stop)
     try:
@@ -78,12 +91,14 @@ def recompute_and_load(
             front.fill(token_ids[:, start : start + len(piece)], start)
             finish_stream(front.built.device)  # else the host would take pieces far ahead of the device
             piece = meeting.take_piece()
+        compute_s = now_s() - start_s
     except BaseException:
         meeting.stop()
         raise
     finally:
         loading.exception()  # no thread may go on writing into blocks that the caller takes back
-    return loading.result()
+    split, load_s = loading.result()
+    return Met(split, compute_s, load_s)
 
 
 class HybridArm:
@@ -130,14 +145,16 @@ class HybridArm:
         self._sizes = choose_sizes(reading.geometry.chunk_tokens, prefill_chunk)
         self._seed = seed
         self._kernel: str | None = None
+        self._shares: dict[int, float] = {}
         self._prepared: tuple[Prepared, torch.Tensor] | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="hybrid-load")
         self._beside.submit(int).result()  # starts the thread
 
     def warm_up(self, case: Case) -> None:
-        """Run the case once, on files that no sample reads afterwards, and see which attention kernel pieces take."""
-        self.prepare(case)
-        self.run(case)
+        """See which attention kernel pieces take; then run the case once, on files that no sample reads afterwards.
+
+        That run tells about how fast each side is here, which decides who takes what near the meeting.
+        """
         ids = draw_tokens(self._front.built, case.prefix_tokens, seed=self._seed)
         split = min(self._sizes.most, max(1, case.prefix_tokens // 2))
         pieces = [(ids[:, :split], 0), (ids[:, split : 2 * split], split)]
@@ -147,8 +164,11 @@ class HybridArm:
                 if piece.shape[1]:
                     self._front.forward_visibly(piece, past_tokens)
 
+        self._require_memory(case.prefix_tokens)
         self._kernel = observe_attention(forward, implementation=self._front.built.attention)
         finish(self._front.built.device)
+        self.prepare(case)
+        self.run(case)
 
     def prepare(self, case: Case) -> None:
         """Choose the next files, bring the page cache into the state asked for, and poison the blocks.
@@ -189,25 +209,36 @@ class HybridArm:
             raise KVIOError(f"prepare {case} before it is run")
         ready, ids = prepared
         meeting = self._plan_meeting(ready)
-        loading_s = 0.0
-
-        def load(take: Callable[[], Job | None]) -> LoadSplit:
-            nonlocal loading_s
-            began_s = self._now_s()
-            split = self._reading.loader.load_while(self._blocks, take)
-            loading_s = self._now_s() - began_s
-            return split
-
         device = self._front.built.device
         before = self._reading.read_counters()
         finish(device)
         start_s = self._now_s()
-        split = recompute_and_load(self._front, ids, meeting=meeting, load=load, beside=self._beside)
+        met = recompute_and_load(
+            self._front,
+            ids,
+            meeting=meeting,
+            load=lambda take: self._reading.loader.load_while(self._blocks, take),
+            beside=self._beside,
+            now_s=self._now_s,
+        )
         finish(device)
         seconds = self._now_s() - start_s
-        return self._describe(
-            _loaded_part(ready, meeting), split, before=before, load_s=loading_s, seconds=seconds
-        )
+        loaded = _loaded_part(ready, meeting)
+        self._learn(loaded, met)
+        return self._describe(loaded, met, before=before, seconds=seconds)
+
+    def _learn(self, loaded: Prepared, met: Met) -> None:
+        """Remember recompute's share, by the tokens per second of both sides, where both did something."""
+        computed, brought = loaded.first_token, loaded.last_token - loaded.first_token
+        if computed and brought and met.compute_s > 0 and met.load_s > 0:
+            rates = computed / met.compute_s, brought / met.load_s
+            self._shares[loaded.case.prefix_tokens] = rates[0] / sum(rates)
+
+    def _share_at(self, prefix_tokens: int) -> float:
+        """Recompute's share as last seen at this length, else at the nearest; a half before anything was seen."""
+        if not self._shares:
+            return 0.5
+        return self._shares[min(self._shares, key=lambda length: abs(length - prefix_tokens))]
 
     def _plan_meeting(self, ready: Prepared) -> Meeting:
         return Meeting(
@@ -216,18 +247,17 @@ class HybridArm:
             last_token=ready.last_token,
             chunk_tokens=self._reading.geometry.chunk_tokens,
             sizes=self._sizes,
+            share=self._share_at(ready.case.prefix_tokens),
             states=[job for job in ready.jobs if job.chunk_id is None],
         )
 
-    def _describe(
-        self, ready: Prepared, split: LoadSplit, *, before: ReadCounters | None, load_s: float, seconds: float
-    ) -> Outcome:
+    def _describe(self, ready: Prepared, met: Met, *, before: ReadCounters | None, seconds: float) -> Outcome:
         """Prove, step and verify; `ready` holds what was loaded alone."""
-        proof = self._reading.prove(ready, split, before=before, load_s=load_s)
+        proof = self._reading.prove(ready, met.split, before=before, load_s=met.load_s)
         state = self._blocks.state.clone()  # the step changes the states where they are
         outcome = self._reading.describe(
             ready,
-            split,
+            met.split,
             proof=proof,
             seconds=seconds,
             first_token_s=self._first_token.time(ready.case.prefix_tokens),

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from threading import Lock
 
 from kvio.alignment import round_up
@@ -36,15 +37,17 @@ def choose_sizes(chunk_tokens: int, prefill_chunk: int | None) -> PieceSizes:
 class Meeting:
     """Hands the tokens of a prefix out from both ends, under one lock: each token to exactly one side.
 
-    Recompute takes pieces, each about half of what nobody has taken yet: large while much is left, small near
-    the meeting, so that neither side waits long for the other.  Loading takes whole chunks, last to first,
-    and of a chunk one job after the other.  A chunk that recompute has begun is recompute's.
+    Recompute takes pieces, each its share of what nobody has taken yet: large while much is left, small near
+    the meeting.  Loading takes whole chunks, last to first, and of a chunk one job after the other.  Neither
+    takes what the other will have done sooner: less than half a piece, or half a chunk, of its own share.  A
+    chunk that recompute has begun is recompute's.
 
     Args:
         chunks: jobs of each KV chunk, in order; none where every window has left the chunk behind.
         first_token, last_token: tokens [first_token, last_token) are handed out; the first begins a chunk.
         chunk_tokens: of one chunk.
         sizes: of the pieces.
+        share: of the tokens left that recompute will do while loading does the others; both alike if not known.
         states: jobs that belong to the end of the prefix; they are given first.
     """
 
@@ -56,6 +59,7 @@ class Meeting:
         last_token: int,
         chunk_tokens: int,
         sizes: PieceSizes,
+        share: float = 0.5,
         states: Sequence[Job] = (),
     ) -> None:
         self._chunks = chunks
@@ -63,6 +67,7 @@ class Meeting:
         self._back = last_token
         self.chunk_tokens = chunk_tokens
         self._sizes = sizes
+        self._share = share
         self._begun = deque(states)
         self._untouched = len(chunks)  # chunks that loading has not taken
         self._stopped = False
@@ -78,9 +83,11 @@ class Meeting:
         """The next tokens to compute; None when none are left."""
         with self._lock:
             gap = self._back - self._front
-            if self._stopped or gap == 0:
+            begun = (self._front - self.first_token) % self.chunk_tokens > 0
+            late = not begun and self._share * gap < min(self._sizes.least, gap) / 2
+            if self._stopped or gap == 0 or late:
                 return None
-            wanted = self._front - self.first_token + max(self._sizes.least, -(-gap // 2))
+            wanted = self._front - self.first_token + max(self._sizes.least, ceil(self._share * gap))
             end = self.first_token + round_up(wanted, self.chunk_tokens)
             piece = range(self._front, min(end, self._front + self._sizes.most, self._back))
             self._front = piece.stop
@@ -94,9 +101,11 @@ class Meeting:
             return self._begun.popleft() if self._begun and not self._stopped else None
 
     def _take_chunk(self) -> bool:
-        """Take the last chunk that nobody has; False when there is none."""
+        """Take the last chunk that nobody has; False when there is none, or recompute will have done it sooner."""
         start = self.first_token + (self._untouched - 1) * self.chunk_tokens
-        if self._untouched == 0 or start < self._front:
+        gap = self._back - self._front
+        late = (1.0 - self._share) * gap < min(self.chunk_tokens, gap) / 2
+        if self._untouched == 0 or start < self._front or late:
             return False
         self._untouched -= 1
         self._back = start

@@ -148,6 +148,7 @@ class HybridExchange(StoreExchange):
                 meeting=meeting,
                 load=lambda take: loader.load_while(target, take),
                 beside=beside,
+                now_s=self._now_s,
             )
         met_at = meeting.met_at
         if met_at is not None:
