@@ -18,8 +18,10 @@ CHUNK_TOKENS = 4
 PROMPT_TOKENS = 4 * CHUNK_TOKENS + 1
 
 
-@pytest.mark.parametrize("preset", ["best", "lmcache"])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [*((name, "best") for name in CONFIGS), ("gemma3", "lmcache"), ("qwen3", "lmcache-layerwise")],
+)
 def test_half_recomputed_and_half_loaded_gives_the_logits_of_recompute(
     name: str, preset: str, tmp_path: Path
 ) -> None:
@@ -50,7 +52,7 @@ class OneChunkLess(HybridExchange):
             group[:, first : first + CHUNK_TOKENS].fill_(0xA5)
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe", "deepseek_v3", "gemma3"])
+@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
 def test_a_piece_that_neither_side_brought_is_seen(name: str, tmp_path: Path) -> None:
     built = build_small(name)
     layout = layout_of(name, built)

@@ -12,8 +12,9 @@ import torch
 
 from bench.arms.case import Case, Outcome
 from bench.arms.first_token import FirstTokenStep
-from bench.arms.hybrid import HybridArm, Met, PartOfModelError
+from bench.arms.hybrid import HybridArm, PartOfModelError
 from bench.arms.load import LoadArm
+from bench.arms.meeting import Met
 from bench.arms.model import BuiltModel
 from bench.arms.prefill import Prefill, draw_tokens, prefill_over
 from bench.arms.reading import LoadSettings
@@ -174,6 +175,12 @@ def test_a_sample_says_what_was_loaded_and_how_it_was_proved(stand: Stands) -> N
     assert (outcome.measured_layers, outcome.total_layers) == (4, 4)
     assert outcome.attention_kernel == "sdpa-flash-cpu"
     assert outcome.notices == ("bytes_read_again", "counted")  # the warm-up read them
+
+
+def test_a_short_warm_up_is_as_long_as_both_sides_need_to_show_their_rates(stand: Stands) -> None:
+    made = stand("qwen3")
+    made.hybrid.warm_up(Case("hybrid", "hybrid/posix/best", 3))
+    assert made.evidence.evicted == [f"chunk-{number:06d}.kv" for number in range(4)]
 
 
 def test_both_arms_walk_through_the_same_files(stand: Stands) -> None:

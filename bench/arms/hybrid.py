@@ -1,24 +1,24 @@
 """The hybrid arm: recompute a prefix from its front while its KV is loaded from the back, until both meet."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import torch
 
 from bench.arms.attention import observe_attention
 from bench.arms.case import Case, Outcome
 from bench.arms.first_token import FirstTokenStep
-from bench.arms.meeting import Meeting, choose_sizes
+from bench.arms.meeting import Meeting, Met, choose_sizes, jobs_by_chunk, recompute_and_load
 from bench.arms.memory import require_memory, workspace_bytes
 from bench.arms.model import BuiltModel
-from bench.arms.prefill import Prefill, draw_tokens, finish, finish_stream
+from bench.arms.prefill import Prefill, draw_tokens, finish
 from bench.arms.reading import Prepared, Reading
 from bench.arms.recompute import MATH_NOTICE
 from kvio.backends.protocol import KVIOError
 from kvio.evidence import ReadCounters
-from kvio.jobs import Job, by_chunk
-from kvio.loader import LoadSplit
+
+WARMUP_CHUNKS = 4  # both sides get some of so many
 
 
 class PartOfModelError(Exception):
@@ -36,69 +36,6 @@ def require_whole(built: BuiltModel) -> None:
             f"hybrid needs the whole model, and {len(built.layers)} of {len(built.model_kinds)} layers are built: "
             "where both sides meet cannot be scaled; try --layers all"
         )
-
-
-def jobs_by_chunk(jobs: Sequence[Job], chunk_ids: Sequence[int]) -> list[list[Job]]:
-    """The jobs of each of the chunks, which are numbered as in the store; empty for one of which nothing is read."""
-    found = dict(by_chunk(jobs))
-    return [found.get(number, []) for number in chunk_ids]
-
-
-@dataclass(frozen=True, slots=True)
-class Met:
-    """How loading went, and for how many seconds each side worked; they overlap."""
-
-    split: LoadSplit
-    compute_s: float
-    load_s: float
-
-
-def recompute_and_load(
-    front: Prefill,
-    token_ids: torch.Tensor,
-    *,
-    meeting: Meeting,
-    load: Callable[[Callable[[], Job | None]], LoadSplit],
-    beside: Executor,
-    now_s: Callable[[], float],
-) -> Met:
-    """Compute from the front and load from the back, until every token that `meeting` has is in place.
-
-    The first piece is taken before loading begins, so that who gets it is not left to chance.
-
-    Args:
-        front: the model over the blocks; its states are its own.
-        token_ids: (1, n) of the tokens that `meeting` has, the first of which is token 0 of `front`.
-        load: does the jobs that it is given until there are none.
-        beside: a thread to load in.
-        now_s: the clock.
-    """
-
-    def load_or_stop() -> tuple[LoadSplit, float]:
-        began_s = now_s()
-        try:
-            return load(meeting.take_job), now_s() - began_s
-        except BaseException:
-            meeting.stop()
-            raise
-
-    start_s = now_s()
-    piece = meeting.take_piece()
-    loading = beside.submit(load_or_stop)
-    try:
-        while piece is not None:
-            start = piece.start - meeting.first_token
-            front.fill(token_ids[:, start : start + len(piece)], start)
-            finish_stream(front.built.device)  # else the host would take pieces far ahead of the device
-            piece = meeting.take_piece()
-        compute_s = now_s() - start_s
-    except BaseException:
-        meeting.stop()
-        raise
-    finally:
-        loading.exception()  # no thread may go on writing into blocks that the caller takes back
-    split, load_s = loading.result()
-    return Met(split, compute_s, load_s)
 
 
 class HybridArm:
@@ -153,8 +90,13 @@ class HybridArm:
     def warm_up(self, case: Case) -> None:
         """See which attention kernel pieces take; then run the case once, on files that no sample reads afterwards.
 
-        That run tells about how fast each side is here, which decides who takes what near the meeting.
+        That run tells about how fast each side is here, which decides who takes what near the meeting; so it is as long
+        as a few KV chunks where the case is shorter.
         """
+        enough_tokens = WARMUP_CHUNKS * self._reading.geometry.chunk_tokens + 1
+        case = replace(
+            case, prefix_tokens=max(case.prefix_tokens, min(enough_tokens, self._blocks.capacity_tokens))
+        )
         ids = draw_tokens(self._front.built, case.prefix_tokens, seed=self._seed)
         split = min(self._sizes.most, max(1, case.prefix_tokens // 2))
         pieces = [(ids[:, :split], 0), (ids[:, split : 2 * split], split)]

@@ -1,13 +1,18 @@
 """Where recompute, coming from the front of a prefix, and loading, coming from its back, meet."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from math import ceil
 from threading import Lock
 
+import torch
+
+from bench.arms.prefill import Prefill, finish_stream
 from kvio.alignment import round_up
-from kvio.jobs import Job
+from kvio.jobs import Job, by_chunk
+from kvio.loader import LoadSplit
 
 # most tokens of a piece: a forward of fewer leaves accelerators waiting for weights, which stops at peak FLOP/s
 # over peak bytes/s tokens of 2-byte weights: 420 on an L40S, 300 on an H100, 160 on an A100 (NVIDIA datasheets)
@@ -116,3 +121,66 @@ class Meeting:
         """Give nothing more to either side, because one has failed."""
         with self._lock:
             self._stopped = True
+
+
+def jobs_by_chunk(jobs: Sequence[Job], chunk_ids: Sequence[int]) -> list[list[Job]]:
+    """The jobs of each of the chunks, which are numbered as in the store; empty for one of which nothing is read."""
+    found = dict(by_chunk(jobs))
+    return [found.get(number, []) for number in chunk_ids]
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """How loading went, and for how many seconds each side worked; they overlap."""
+
+    split: LoadSplit
+    compute_s: float
+    load_s: float
+
+
+def recompute_and_load(
+    front: Prefill,
+    token_ids: torch.Tensor,
+    *,
+    meeting: Meeting,
+    load: Callable[[Callable[[], Job | None]], LoadSplit],
+    beside: Executor,
+    now_s: Callable[[], float],
+) -> Met:
+    """Compute from the front and load from the back, until every token that `meeting` has is in place.
+
+    The first piece is taken before loading begins, so that who gets it is not left to chance.
+
+    Args:
+        front: the model over the blocks; its states are its own.
+        token_ids: (1, n) of the tokens that `meeting` has, the first of which is token 0 of `front`.
+        load: does the jobs that it is given until there are none.
+        beside: a thread to load in.
+        now_s: the clock.
+    """
+
+    def load_or_stop() -> tuple[LoadSplit, float]:
+        began_s = now_s()
+        try:
+            return load(meeting.take_job), now_s() - began_s
+        except BaseException:
+            meeting.stop()
+            raise
+
+    start_s = now_s()
+    piece = meeting.take_piece()
+    loading = beside.submit(load_or_stop)
+    try:
+        while piece is not None:
+            start = piece.start - meeting.first_token
+            front.fill(token_ids[:, start : start + len(piece)], start)
+            finish_stream(front.built.device)  # else the host would take pieces far ahead of the device
+            piece = meeting.take_piece()
+        compute_s = now_s() - start_s
+    except BaseException:
+        meeting.stop()
+        raise
+    finally:
+        loading.exception()  # no thread may go on writing into blocks that the caller takes back
+    split, load_s = loading.result()
+    return Met(split, compute_s, load_s)

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.arms.hybrid import jobs_by_chunk, recompute_and_load
-from bench.arms.meeting import Meeting, PieceSizes
+from bench.arms.meeting import Meeting, PieceSizes, jobs_by_chunk, recompute_and_load
 from bench.arms.model import BuiltModel
 from bench.arms.prefill import prefill_over
 from kvio.backends import find_backend
