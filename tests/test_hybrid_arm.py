@@ -85,12 +85,18 @@ class Stands:
         self.made: list[Stand] = []
 
     def __call__(
-        self, name: str, *, backend: str = "posix", prefill_chunk: int = 8, at_once: bool = True
+        self,
+        name: str,
+        *,
+        backend: str = "posix",
+        prefill_chunk: int = 8,
+        at_once: bool = True,
+        device: torch.device = CPU,
     ) -> Stand:
-        built = build_small(name)
+        built = build_small(name, device=device)
         layout = layout_of(name, built)
         geometry = ChunkGeometry(layout, adapt_preset(find_preset("best"), chunk_tokens=CHUNK_TOKENS))
-        prefill = prefill_over(built, KVBlocks(layout, PREFIX_TOKENS, CPU))
+        prefill = prefill_over(built, KVBlocks(layout, PREFIX_TOKENS, device))
         ids = draw_tokens(built, PREFIX_TOKENS, seed=0)
         expected = prefill.forward(ids).clone()
         prefill.forward(ids[:, :-1])  # states are those before the last token
@@ -100,8 +106,8 @@ class Stands:
         load = LoadArm(
             store,
             LoadSettings(backend, step_layers=(4, 4)),
-            make_blocks=lambda tokens: KVBlocks(layout, tokens, CPU),
-            device=CPU,
+            make_blocks=lambda tokens: KVBlocks(layout, tokens, device),
+            device=device,
             now_s=time.monotonic,
             evidence=evidence,
             first_token=None,
@@ -132,7 +138,7 @@ def keep(blocks: KVBlocks, store: ChunkStore) -> None:
             collect(job, blocks, payload)
         store.write_chunk(chunk_id, payload)
     if store.num_states:
-        store.write_state(0, blocks.state.numpy())
+        store.write_state(0, blocks.state.cpu().numpy())
 
 
 @pytest.fixture
@@ -311,3 +317,13 @@ def test_running_what_was_not_prepared_and_the_marginal_question_are_refused(sta
         made.hybrid.run(CASE)
     with pytest.raises(KVIOError, match="the marginal question has no front and no back"):
         made.hybrid.prepare(Case("hybrid", "hybrid/posix/best", 8, 4))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_v3", "qwen3_next"])
+def test_on_a_gpu_copies_beside_the_prefill_leave_the_logits_of_recompute(stand: Stands, name: str) -> None:
+    made = stand(name, prefill_chunk=4, at_once=False, device=torch.device("cuda"))
+    for _ in range(10):
+        assert made.sample().load_fraction in {share / 8 for share in range(9)}
+        torch.testing.assert_close(made.logits(), made.expected, atol=1e-3, rtol=1e-3)
