@@ -1,5 +1,7 @@
 """Device memory that a prefix's KV is brought into."""
 
+from copy import copy
+
 import torch
 
 from kvio.layout import KVLayout, Role
@@ -37,6 +39,12 @@ class KVBlocks:
         """Bytes of one plane, (capacity_tokens, token_bytes), a view."""
         number, position = self._index[layer, role]
         return self.groups[number][position]
+
+    def with_own_state(self) -> "KVBlocks":
+        """The same memory for tokens, beside a state of its own: for whoever computes what another one loads."""
+        twin = copy(self)
+        twin.state = torch.empty_like(self.state)
+        return twin
 
     def poison(self) -> None:
         """Overwrite everything, so that bytes that never arrive cannot pass for data."""

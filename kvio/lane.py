@@ -15,6 +15,8 @@ from kvio.jobs import Job
 from kvio.streams import on_device
 from kvio.transfer import Transfer
 
+TakeJob = Callable[[], Job | None]
+
 
 @dataclass(slots=True)
 class Tally:
@@ -25,7 +27,8 @@ class Tally:
         read_s: waiting for arrivals.
         in_flight_s: from submission to arrival, summed over jobs.
         h2d_s, scatter_s: copying; None where nothing is copied.
-        num_bytes, num_jobs: that arrived.
+        num_bytes, num_jobs, num_requests: that arrived.
+        request_bytes: largest read.
     """
 
     open_s: float = 0.0
@@ -35,6 +38,8 @@ class Tally:
     scatter_s: float | None = None
     num_bytes: int = 0
     num_jobs: int = 0
+    num_requests: int = 0
+    request_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +90,18 @@ class Lane:
             action()
 
     def begin(
-        self, jobs: deque[Job], blocks: KVBlocks, *, stop: threading.Event, at_once: int
+        self, take: TakeJob, blocks: KVBlocks, *, stop: threading.Event, at_once: int | None
     ) -> Future[Tally]:
         """`bring` in the lane's own thread."""
-        return self._thread.submit(self.bring, jobs, blocks, stop=stop, at_once=at_once)
+        return self._thread.submit(self.bring, take, blocks, stop=stop, at_once=at_once)
 
-    def bring(self, jobs: deque[Job], blocks: KVBlocks, *, stop: threading.Event, at_once: int) -> Tally:
+    def bring(self, take: TakeJob, blocks: KVBlocks, *, stop: threading.Event, at_once: int | None) -> Tally:
         """Take jobs until there are none, or another thread has failed; `at_once` in flight at most."""
         tally = Tally()
         with on_device(self._device):
             try:
-                most = min(self.backend.queue_depth, at_once)
-                while not stop.is_set() and self._fill(jobs, most, tally=tally):
+                most = self.backend.queue_depth if at_once is None else min(self.backend.queue_depth, at_once)
+                while not stop.is_set() and self._fill(take, most, tally=tally):
                     self._wait(blocks, tally)
             except BaseException:
                 stop.set()
@@ -105,9 +110,9 @@ class Lane:
                 self._settle(tally)
         return tally
 
-    def _fill(self, jobs: deque[Job], most: int, *, tally: Tally) -> bool:
+    def _fill(self, take: TakeJob, most: int, *, tally: Tally) -> bool:
         """Have `most` jobs in flight, or all that are left; False when there are none."""
-        while len(self._in_flight) < most and (job := _take(jobs)) is not None:
+        while len(self._in_flight) < most and (job := take()) is not None:
             self._begin(job, tally)
         return bool(self._in_flight)
 
@@ -125,6 +130,9 @@ class Lane:
             tally.in_flight_s += now_s - flight.since_s
             tally.num_bytes += arrival.num_bytes
             tally.num_jobs += 1
+            tally.num_requests += len(flight.job.reads)
+            sizes = (read.num_bytes for read in flight.job.reads)
+            tally.request_bytes = max(tally.request_bytes, *sizes)
             if self._open_per_read:
                 self.backend.shut(flight.job.path)
             self._transfer.send(flight.slot, flight.job, blocks)
@@ -157,7 +165,8 @@ class Lane:
                 closing.callback(self.backend.close)
 
 
-def _take(jobs: deque[Job]) -> Job | None:
+def take_first(jobs: deque[Job]) -> Job | None:
+    """The first job that is left; None when there is none."""
     try:
         return jobs.popleft()  # atomic, so that threads need no lock
     except IndexError:

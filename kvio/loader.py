@@ -14,7 +14,7 @@ from kvio.backends.protocol import Backend, KVIOError
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.jobs import Job
-from kvio.lane import Lane, Tally
+from kvio.lane import Lane, TakeJob, Tally, take_first
 from kvio.transfer import make_transfer
 
 
@@ -109,13 +109,22 @@ class ChunkLoader:
         Raises:
             KVIOError: the first failure of any thread; the others stop at their next chunk.
         """
+        left = deque(jobs)
+        return self.load_while(blocks, lambda: take_first(left), most_threads=len(jobs))
+
+    def load_while(self, blocks: KVBlocks, take: TakeJob, *, most_threads: int | None = None) -> LoadSplit:
+        """Do the jobs that `take` gives until it gives None; each of the reading threads asks it, at any time.
+
+        Raises:
+            KVIOError: as `load`.
+        """
         if not self._lanes:
             raise KVIOError("the loader is closed")
-        left = deque(jobs)
         stop = threading.Event()
         start_s = self._now_s()
-        share = -(-len(jobs) // len(self._lanes))  # the first to start must not take what others could copy
-        futures = [lane.begin(left, blocks, stop=stop, at_once=share) for lane in self._lanes[: len(jobs)]]
+        share = None if most_threads is None else -(-most_threads // len(self._lanes))
+        # the first to start must not take what others could copy
+        futures = [lane.begin(take, blocks, stop=stop, at_once=share) for lane in self._lanes[:most_threads]]
         try:
             done, _ = wait(futures, return_when="FIRST_EXCEPTION")
         finally:
@@ -124,7 +133,7 @@ class ChunkLoader:
         seconds = self._now_s() - start_s
         first_to_end = sorted(futures, key=lambda future: future not in done)
         tallies = [future.result() for future in first_to_end]
-        return _summarise(tallies, jobs, seconds=seconds, backends=[lane.backend for lane in self._lanes])
+        return _summarise(tallies, seconds=seconds, backends=[lane.backend for lane in self._lanes])
 
     def close(self) -> None:
         """Stop the threads, close every file and buffer; safe to call twice."""
@@ -133,11 +142,8 @@ class ChunkLoader:
                 closing.callback(self._lanes.pop().close)
 
 
-def _summarise(
-    tallies: Sequence[Tally], jobs: Sequence[Job], *, seconds: float, backends: Sequence[Backend]
-) -> LoadSplit:
+def _summarise(tallies: Sequence[Tally], *, seconds: float, backends: Sequence[Backend]) -> LoadSplit:
     busy = [tally for tally in tallies if tally.num_jobs]
-    sizes = [read.num_bytes for job in jobs for read in job.reads]
     in_flight_s = sum(tally.in_flight_s for tally in busy)
     return LoadSplit(
         open_s=sum(tally.open_s for tally in busy) / max(len(busy), 1),
@@ -145,8 +151,8 @@ def _summarise(
         h2d_s=_mean([tally.h2d_s for tally in busy]),
         scatter_s=_mean([tally.scatter_s for tally in busy]),
         num_bytes=sum(tally.num_bytes for tally in busy),
-        num_requests=len(sizes),
-        request_bytes=max(sizes, default=None),
+        num_requests=sum(tally.num_requests for tally in busy),
+        request_bytes=max((tally.request_bytes for tally in busy), default=None),
         queue_depth=sum(backend.queue_depth for backend in backends),
         achieved_queue_depth=in_flight_s / seconds if seconds > 0 else None,
         notices=tuple(dict.fromkeys(code for backend in backends for code in backend.notices)),

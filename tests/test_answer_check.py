@@ -15,7 +15,9 @@ class MemoryStore:
     def __init__(self, *, lose_chunk: int | None = None) -> None:
         self.lose_chunk = lose_chunk
 
-    def __call__(self, source: KVBlocks, target: KVBlocks, *, num_tokens: int, rotate: bool) -> None:
+    def __call__(
+        self, source: KVBlocks, target: KVBlocks, *, num_tokens: int, rotate: bool, prompt: torch.Tensor
+    ) -> None:
         starts = list(range(0, num_tokens - CHUNK_TOKENS + 1, CHUNK_TOKENS))
         for number, start in enumerate(starts):
             origin = starts[number - 1] if rotate else start
@@ -83,7 +85,7 @@ def test_one_prompts_own_chunks_may_be_permuted_unseen_which_is_why_two_are_stor
     prefill = prefill_over(built, blocks)
     tokens = draw_tokens(built, 33, seed=0)
     expected = prefill.forward(tokens)
-    MemoryStore()(blocks, rotated, num_tokens=32, rotate=True)
+    MemoryStore()(blocks, rotated, num_tokens=32, rotate=True, prompt=tokens[:, :32])
     logits = prefill_over(built, rotated).forward(tokens[:, 32:], 32)
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
 

@@ -89,6 +89,40 @@ def test_a_real_sweep_leaves_an_answer_and_no_kv_files(tiny: Path, tmp_path: Pat
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def test_a_sweep_with_hybrid_checks_its_answer_and_measures_it_at_every_length(
+    tiny: Path, tmp_path: Path
+) -> None:
+    arguments = ("--budget", "300s", "--rounds", "1", "--hybrid", "--layers", "all")
+    finished = run_bench(*_sweep_of(tiny, *arguments), cwd=tmp_path)
+    folder = _result(finished, tmp_path)
+    run, (samples, _) = read_run(folder), read_samples(folder)
+    check = run.checks["answer:hybrid/posix/best"]
+    assert (check["passed"], check["load_fraction"]) == (True, 0.5)
+    hybrids = [sample for sample in samples if sample.case.arm == "hybrid"]
+    assert {sample.case.prefix_tokens for sample in hybrids} == {64, 128, 256}
+    assert all(s.outcome.verified for s in hybrids if s.outcome.load_fraction)
+    rows = list(csv.DictReader((folder / "summary.csv").open()))
+    assert all(row["hybrid_s"] and row["load_fraction"] for row in rows)
+    assert "better/hybrid" in finished.stdout
+    assert "Hybrid by posix, best layout (recompute from the front" in finished.stdout
+
+
+def test_a_hybrid_of_a_few_layers_is_skipped_with_the_reason_and_the_rest_is_measured(
+    tiny: Path, tmp_path: Path
+) -> None:
+    tiny.write_text(json.dumps({**TINY, "num_hidden_layers": 6}))
+    finished = run_bench(
+        *_sweep_of(tiny, "--budget", "300s", "--rounds", "1", "--hybrid", "--layers", "fit"), cwd=tmp_path
+    )
+    folder = _result(finished, tmp_path)
+    run, (samples, _) = read_run(folder), read_samples(folder)
+    reason = run.series["hybrid/posix/best"].skipped
+    assert reason is not None
+    assert "4 of 6 layers are built" in reason and "--layers all" in reason
+    assert f"Hybrid by posix, best layout: skipped: {reason}" in finished.stdout
+    assert {sample.case.arm for sample in samples} == {"recompute", "load", "gemm"}
+
+
 @pytest.fixture
 def running(tiny: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A sweep that has begun its first round."""
@@ -179,6 +213,7 @@ BAD = {
     "limit that is no rate": (["sweep", "qwen3-8b", "--limit", "100"], "100"),
     "report of nothing": (["report", "/nowhere"], "/nowhere"),
     "compare of nothing": (["compare", "/nowhere"], "/nowhere"),
+    "hybrid of a suffix": (["sweep", "qwen3-8b", "--hybrid", "--suffix-tokens", "64"], "leave out one"),
     "resume of nothing": (["sweep", "--resume", "/nowhere"], "/nowhere"),
     "unknown model's geometry": (["model", "nothing"], "nothing"),
 }

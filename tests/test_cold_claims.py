@@ -10,8 +10,9 @@ import torch
 
 import bench.arms.proof
 from bench.arms.case import Case, Outcome
-from bench.arms.load import LoadArm, LoadSettings
+from bench.arms.load import LoadArm
 from bench.arms.proof import KernelEvidence
+from bench.arms.reading import LoadSettings
 from kvio.blockdev import describe_storage
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry

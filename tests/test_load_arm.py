@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from bench.arms.case import Case
-from bench.arms.load import LoadArm, LoadSettings
+from bench.arms.load import LoadArm
+from bench.arms.reading import LoadSettings
 from bench.arms.walk import FreshWalk, tokens_to_load
 from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.setting import SimulatedDevice

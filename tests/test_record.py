@@ -1,5 +1,6 @@
 """Result folders survive kills, and say what is wrong with them."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_a_half_written_last_row_is_dropped_with_a_notice_and_writing_goes_on(tm
 
 def test_samples_of_another_schema_are_refused(tmp_path: Path) -> None:
     (tmp_path / "samples.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(RecordError, match="columns are not those of schema 1"):
+    with pytest.raises(RecordError, match="columns are not those of schema 2"):
         read_samples(tmp_path)
 
 
@@ -92,7 +93,7 @@ def test_the_header_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     content = json.loads(_run().model_dump_json())
     (tmp_path / "run.json").write_text(json.dumps({**content, "schema_number": 99}))
-    with pytest.raises(RecordError, match="schema 99 is newer than 1"):
+    with pytest.raises(RecordError, match="schema 99 is newer than 2"):
         read_run(tmp_path)
 
 
@@ -115,3 +116,43 @@ def test_a_broken_header_is_refused_in_one_line(tmp_path: Path, text: str | None
 
 def test_every_column_is_named_once() -> None:
     assert len(set(COLUMNS)) == len(COLUMNS)
+
+
+def _as_schema_1(folder: Path) -> None:
+    """A folder as the first schema left it: no column for the share that a hybrid loaded."""
+    writer = SampleWriter(folder)
+    writer.append(_sample(0))
+    writer.close()
+    path = folder / "samples.csv"
+    rows = [row for row in csv.reader(path.read_text().splitlines())]
+    place = rows[0].index("load_fraction")
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([row[:place] + row[place + 1 :] for row in rows])
+    write_run(folder, _run())
+    header = folder / "run.json"
+    header.write_text(header.read_text().replace('"schema_number": 2', '"schema_number": 1'))
+
+
+def test_samples_of_the_first_schema_are_read_and_left_as_they_are(tmp_path: Path) -> None:
+    _as_schema_1(tmp_path)
+    before = (tmp_path / "samples.csv").read_bytes()
+    assert read_samples(tmp_path) == ([_sample(0)], ())
+    assert read_run(tmp_path).schema_number == 2
+    assert (tmp_path / "samples.csv").read_bytes() == before
+
+
+def test_going_on_with_the_first_schema_writes_its_rows_anew_with_all_columns(tmp_path: Path) -> None:
+    _as_schema_1(tmp_path)
+    writer = SampleWriter(tmp_path)
+    writer.append(_sample(1))
+    writer.close()
+    assert (tmp_path / "samples.csv").read_text().splitlines()[0] == ",".join(COLUMNS)
+    assert read_samples(tmp_path) == ([_sample(0), _sample(1)], ())
+
+
+def test_a_share_that_was_loaded_comes_back(tmp_path: Path) -> None:
+    hybrid = Sample(0, 0, 0, 0.0, Case("hybrid", "hybrid/posix/best", 64), Outcome(1.5, load_fraction=0.25))
+    writer = SampleWriter(tmp_path)
+    writer.append(hybrid)
+    writer.close()
+    assert read_samples(tmp_path) == ([hybrid], ())

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+from bench.analyse.answer import Analysis, Point
+from bench.analyse.frames import summary_frame
 from bench.measure.record import COLUMNS, RunRecord
 
 README = (Path(__file__).parent.parent / "results" / "README.md").read_text(encoding="utf-8")
@@ -15,3 +17,9 @@ def test_every_column_of_the_samples_is_explained() -> None:
 
 def test_every_field_of_the_header_is_explained() -> None:
     assert [name for name in RunRecord.model_fields if f"`{name}`" not in section("run.json")] == []
+
+
+def test_every_column_of_the_summary_is_explained() -> None:
+    point = Point("s", 1, 1, 1, None, None, None, None, None, None, None, None, None, None, False)
+    names = summary_frame(Analysis((point,), (), ())).columns
+    assert [name for name in names if f"`{name}`" not in section("summary.csv")] == []

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bench.analyse.answer import Analysis, Fit
+from bench.analyse.hybrid import make_curves
 from bench.analyse.pairing import Pairing
 from bench.analyse.points import make_points
 from bench.analyse.select import Selection, Table, select_load, tabulate
@@ -34,7 +35,9 @@ def analyse(run: RunRecord, samples: Sequence[Sample]) -> Analysis:
     ]
     if not pairings:
         notices.append("no_load_series: nothing to compare with recompute")
-    return Analysis(points, spots, _fits(pairings), tuple(dict.fromkeys(notices)))
+    tables = {series: table for (arm, series, _), table in tabulate(samples).items() if arm == "hybrid"}
+    hybrids = make_curves(run, pairings, tables)
+    return Analysis(points, spots, _fits(pairings), tuple(dict.fromkeys(notices)), hybrids)
 
 
 def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[Pairing, ...]:

@@ -7,6 +7,7 @@ Verdict = Literal[
     "crossover", "load_always_wins", "recompute_always_wins", "multiple_crossings", "inconclusive"
 ]
 Kind = Literal["whole", "marginal"]
+BetterArm = Literal["recompute", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,37 @@ class SweetSpot:
 
 
 @dataclass(frozen=True, slots=True)
+class HybridPoint:
+    """The hybrid arm at one length.
+
+    Args:
+        load_fraction: share of the prefix that was loaded, median over samples.
+        better_arm: the faster of the two others here, by the median over rounds.
+        speedup: seconds of the better arm / seconds of the hybrid, paired by round; above 1 hybrid wins.
+    """
+
+    prefix_tokens: int
+    num_rounds: int
+    num_samples: int
+    hybrid_s: Estimate | None
+    load_fraction: float | None
+    better_arm: BetterArm | None
+    speedup: Estimate | None
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HybridCurve:
+    """One hybrid series; `skipped` tells why nothing of it was measured."""
+
+    series: str
+    load_series: str
+    points: tuple[HybridPoint, ...]
+    skipped: str | None = None
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
     """All that is derived from the samples of one run."""
 
@@ -89,3 +121,4 @@ class Analysis:
     spots: tuple[SweetSpot, ...]
     fits: tuple[Fit, ...]
     notices: tuple[str, ...] = ()
+    hybrids: tuple[HybridCurve, ...] = ()

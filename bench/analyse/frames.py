@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.analyse.answer import Analysis, Crossing, Estimate, Point, SweetSpot
+from bench.analyse.answer import Analysis, Crossing, Estimate, HybridPoint, Point, SweetSpot
 from bench.analyse.bandwidth import SCALES
 
 Row = Mapping[str, Any]
@@ -13,7 +13,14 @@ Row = Mapping[str, Any]
 
 def summary_frame(analysis: Analysis) -> pd.DataFrame:
     """One row for each load series and length; missing is <NA>."""
-    return _frame([_summary_row(point) for point in analysis.points])
+    hybrids = {
+        (curve.load_series, point.prefix_tokens): point
+        for curve in analysis.hybrids
+        for point in curve.points
+    }
+    return _frame(
+        [_summary_row(point, hybrids.get((point.series, point.prefix_tokens))) for point in analysis.points]
+    )
 
 
 def crossover_frame(analysis: Analysis) -> pd.DataFrame:
@@ -38,7 +45,7 @@ def _spread(name: str, unit: str, estimate: Estimate | None) -> Row:
     }
 
 
-def _summary_row(point: Point) -> Row:
+def _summary_row(point: Point, hybrid: HybridPoint | None) -> Row:
     return {
         "series": point.series,
         "prefix_tokens": point.prefix_tokens,
@@ -55,6 +62,10 @@ def _summary_row(point: Point) -> Row:
         "break_even_bytes_per_s": point.break_even_bytes_per_s,
         "mfu_ratio": point.mfu,
         "recompute_scaled": point.recompute_scaled,
+        **_spread("hybrid", "_s", None if hybrid is None else hybrid.hybrid_s),
+        "load_fraction": None if hybrid is None else hybrid.load_fraction,
+        "better_arm": None if hybrid is None else hybrid.better_arm,
+        **_spread("better_per_hybrid", "_ratio", None if hybrid is None else hybrid.speedup),
         "notices": ";".join(point.notices),
     }
 

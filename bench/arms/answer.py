@@ -28,10 +28,12 @@ class AnswerCheckError(Exception):
 
 
 class StoreAndLoad(Protocol):
-    """Stores the first `num_tokens` of `source` and loads them into `target`."""
+    """Stores the first `num_tokens` of `source` and brings them into `target`."""
 
-    def __call__(self, source: KVBlocks, target: KVBlocks, *, num_tokens: int, rotate: bool) -> None:
-        """With `rotate` every whole chunk lands in the place of another."""
+    def __call__(
+        self, source: KVBlocks, target: KVBlocks, *, num_tokens: int, rotate: bool, prompt: torch.Tensor
+    ) -> None:
+        """With `rotate` every whole chunk lands in the place of another; `prompt` are the ids (1, m) of the last m."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def check_answer(
     def answer(*, rotate: bool) -> torch.Tensor:
         target = KVBlocks(layout, 2 * kept + 1, built.device)
         target.poison()
-        store_and_load(source, target, num_tokens=2 * kept, rotate=rotate)
+        store_and_load(source, target, num_tokens=2 * kept, rotate=rotate, prompt=prompt[:, :kept])
         loaded = prefill_over(built, target, kv_dtype=kv_dtype, first_slot=kept)
         return loaded.forward(prompt[:, kept:], kept).float()
 

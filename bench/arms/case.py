@@ -36,6 +36,7 @@ class Outcome:
         open_s, read_s, h2d_s, scatter_s: shares of a load, each the mean over the reading threads, so
             that together with `first_token_s` they add up to about `seconds` when nothing overlaps.
         num_bytes: KV payload brought in.
+        load_fraction: of a hybrid sample, share of the prefix (its last token left out) that was loaded.
         num_requests: reads handed to the backend.
         request_bytes: largest read handed to the backend.
         queue_depth, achieved_queue_depth: reads in flight, asked and on average seen.
@@ -59,6 +60,7 @@ class Outcome:
     scatter_s: float | None = None
     first_token_s: float | None = None
     num_bytes: int | None = None
+    load_fraction: float | None = None
     num_requests: int | None = None
     request_bytes: int | None = None
     queue_depth: int | None = None

@@ -19,11 +19,15 @@ class Prefill:
 
     Args:
         built: the model.
-        cache: its cache over the blocks that the KV goes to.
+        blocks: that the KV goes to.
+        cache: the model's cache over them.
+        kv_dtype: of the KV in the blocks.
     """
 
     built: BuiltModel
+    blocks: KVBlocks
     cache: BlockCache
+    kv_dtype: torch.dtype
 
     def forward(self, token_ids: torch.Tensor, past_tokens: int = 0) -> torch.Tensor:
         """Logits (vocab,) of the last of `token_ids` (1, q), which come after `past_tokens` in the blocks."""
@@ -36,6 +40,18 @@ class Prefill:
         result = self.built.model(input_ids=token_ids, cache=self.cache, use_cache=True, logits_to_keep=1)
         self.cache.end()
         return result.logits[0, -1]  # type: ignore[no-any-return]
+
+    def fill(self, token_ids: torch.Tensor, past_tokens: int = 0) -> None:
+        """Leave the KV of `token_ids` in the blocks; no logits, as of all pieces of a prefix but its last."""
+        nothing = torch.empty(0, dtype=torch.long, device=token_ids.device)
+        with torch.inference_mode():
+            self.cache.begin(past_tokens)
+            self.built.model(input_ids=token_ids, cache=self.cache, use_cache=True, logits_to_keep=nothing)
+            self.cache.end()
+
+    def with_own_state(self) -> "Prefill":
+        """The model over the same memory for tokens (from token 0 on), beside states of its own."""
+        return prefill_over(self.built, self.blocks.with_own_state(), kv_dtype=self.kv_dtype)
 
     def forward_in_chunks(
         self, token_ids: torch.Tensor, past_tokens: int = 0, *, chunk_tokens: int | None = None
@@ -59,8 +75,9 @@ def prefill_over(
         kv_dtype: None keeps the model's own dtype.
         first_slot: the model's token 0 lies at this token of the blocks.
     """
-    cache = cache_over(built.model, blocks, kv_dtype=kv_dtype or built.dtype, first_slot=first_slot)
-    return Prefill(built, cache)
+    kv_dtype = kv_dtype or built.dtype
+    cache = cache_over(built.model, blocks, kv_dtype=kv_dtype, first_slot=first_slot)
+    return Prefill(built, blocks, cache, kv_dtype)
 
 
 def draw_tokens(built: BuiltModel, num_tokens: int, *, seed: int) -> torch.Tensor:
@@ -89,3 +106,9 @@ def finish(device: torch.device) -> None:
     """Wait until the device has done all that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def finish_stream(device: torch.device) -> None:
+    """Wait until the device has done all that this thread gave it; copies on other streams go on."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()

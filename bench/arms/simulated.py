@@ -15,6 +15,7 @@ class SimulatedArm:
         truth_s: seconds without noise, from (prefix_tokens, suffix_tokens).
         advance: lets virtual time pass, in seconds.
         num_bytes: payload of a load at n tokens; None for arms that move nothing.
+        load_fraction: share that a hybrid loads at n tokens; None for the other arms.
         round_noise, sample_noise: standard deviations of the log of the time, per round and case and per sample.
         seed: of this round; the same seed gives the same seconds.
     """
@@ -26,6 +27,7 @@ class SimulatedArm:
         *,
         advance: Callable[[float], None],
         num_bytes: Callable[[int], int] | None = None,
+        load_fraction: Callable[[int], float] | None = None,
         round_noise: float = 0.0,
         sample_noise: float = 0.0,
         seed: int = 0,
@@ -34,6 +36,7 @@ class SimulatedArm:
         self._truth_s = truth_s
         self._advance = advance
         self._num_bytes = num_bytes
+        self._load_fraction = load_fraction
         self._round_noise = round_noise
         self._sample_noise = sample_noise
         self._seed = seed
@@ -53,13 +56,35 @@ class SimulatedArm:
         self._advance(seconds)
         if self._num_bytes is None:
             return Outcome(seconds, attention_kernel="simulated")
+        fraction = None if self._load_fraction is None else self._load_fraction(case.prefix_tokens)
         return Outcome(
             seconds,
             read_s=seconds,
             first_token_s=0.0,
-            num_bytes=self._num_bytes(case.prefix_tokens),
+            num_bytes=round((1.0 if fraction is None else fraction) * self._num_bytes(case.prefix_tokens)),
+            load_fraction=fraction,
             data_path="simulated",
         )
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+def meet_simulated(
+    recompute_s: Callable[[float], float], load_s: Callable[[float], float], num_tokens: int
+) -> tuple[float, float]:
+    """Seconds until recompute of the front and loading of the back of `num_tokens` meet, and the share loaded.
+
+    They meet where both take equally long; where one of them has not begun to pay by the time that the other is
+    done with everything, that other does everything.
+    """
+    if recompute_s(0.0) >= load_s(num_tokens):
+        return load_s(num_tokens), 1.0
+    if load_s(0.0) >= recompute_s(num_tokens):
+        return recompute_s(num_tokens), 0.0
+    low, high = 0.0, float(num_tokens)
+    for _ in range(60):  # halvings: far below a token
+        middle = (low + high) / 2
+        early = recompute_s(middle) < load_s(num_tokens - middle)
+        low, high = (middle, high) if early else (low, middle)
+    return recompute_s(low), 1.0 - low / num_tokens

@@ -12,14 +12,15 @@ from bench.arms.answer import check_answer
 from bench.arms.case import CannotHoldError, Case
 from bench.arms.depth import NothingHeldOutError, check_scaling
 from bench.arms.gemm import GemmArm
+from bench.arms.hybrid import PartOfModelError, require_whole
 from bench.arms.load import LoadArm
 from bench.arms.memory import MemoryGuard
 from bench.arms.prefill import draw_tokens, finish
 from bench.measure.clock import Clock
-from bench.measure.exchange import StoreExchange
-from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, Message, PreflightJob
+from bench.measure.exchange import HybridExchange, StoreExchange
+from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, Message, PreflightJob, SeriesSkipped
 from bench.measure.record import Notice
-from bench.measure.setup import RECOMPUTE, LoadSeries, work_out
+from bench.measure.setup import RECOMPUTE, LoadSeries, name_hybrid, work_out
 from bench.measure.workbench import DTYPES, Workbench, open_workbench
 from kvio.backends import find_backend
 from kvio.chunks import ChunkGeometry
@@ -41,15 +42,29 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
     setup = work_out(job.plan)
     bench = open_workbench(setup, longest=job.lengths[0], now_s=clock.now_s, seed=job.plan.seed)
     yield _compare_dtypes(bench)
+    hybrid = [name for name, info in setup.series.items() if info.arm == "hybrid" and info.skipped is None]
+    skipped = _find_part(bench)
+    yield from (SeriesSkipped(name, skipped) for name in hybrid if skipped)
     walk = _Walk(bench, job)
     yield from walk.messages()
     if job.with_checks and job.scratch_dir is not None:
         tokens = walk.affordable_tokens()
         for load in (load for load in setup.loads if find_backend(load.spec.backend).moves_bytes):
             yield _check_answer(bench, load, tokens, job.scratch_dir)
+            if name_hybrid(load.name) in hybrid and not skipped:
+                yield _check_hybrid(bench, load, tokens, job.scratch_dir)
         if len(bench.built.layers) < len(bench.built.model_kinds):
             yield _check_scaling(bench, max(16, tokens // SCALING_FORWARDS))
         yield CheckDone("null", _price_harness(bench, job.lengths[0], job.scratch_dir))
+
+
+def _find_part(bench: Workbench) -> str:
+    """Why no hybrid can be measured with what is built; empty when one can."""
+    try:
+        require_whole(bench.built)
+    except PartOfModelError as error:
+        return str(error)
+    return ""
 
 
 class _Walk:
@@ -125,17 +140,44 @@ def _compare_dtypes(bench: Workbench) -> CheckDone:
 
 def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
     """Logits after a load through this series' layout and backend, against recompute; with a negative control."""
-    chunk_tokens = min(load.geometry.chunk_tokens, tokens // 2)
-    preset = adapt_preset(load.geometry.preset, chunk_tokens=chunk_tokens)
-    geometry = ChunkGeometry(bench.layout, preset)
+    geometry = _check_geometry(bench, load, tokens // 2)
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
         exchange = StoreExchange(Path(directory), geometry, load, now_s=bench.now_s)
-        check = check_answer(
-            bench.built, bench.layout, chunk_tokens + 1, store_and_load=exchange, kv_dtype=bench.kv_dtype
+        return _compare(bench, load.name, exchange, geometry=geometry, num_chunks=1)
+
+
+def _check_hybrid(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
+    """The same after recompute of the prompt's front and loading of its back."""
+    geometry = _check_geometry(bench, load, tokens // 4)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+        exchange = HybridExchange(
+            Path(directory),
+            geometry,
+            load,
+            now_s=bench.now_s,
+            built=bench.built,
+            kv_dtype=bench.kv_dtype,
         )
+        done = _compare(bench, name_hybrid(load.name), exchange, geometry=geometry, num_chunks=2)
+    return replace(done, result={**done.result, "load_fraction": exchange.load_fraction})
+
+
+def _check_geometry(bench: Workbench, load: LoadSeries, most_tokens: int) -> ChunkGeometry:
+    chunk_tokens = min(load.geometry.chunk_tokens, most_tokens)
+    return ChunkGeometry(bench.layout, adapt_preset(load.geometry.preset, chunk_tokens=chunk_tokens))
+
+
+def _compare(
+    bench: Workbench, name: str, exchange: StoreExchange, *, geometry: ChunkGeometry, num_chunks: int
+) -> CheckDone:
+    """The check for a prompt of `num_chunks` KV chunks and one token."""
+    num_tokens = num_chunks * geometry.chunk_tokens + 1
+    check = check_answer(
+        bench.built, bench.layout, num_tokens, store_and_load=exchange, kv_dtype=bench.kv_dtype
+    )
     said = "passes" if check.passed else "is blind" if check.blind else "fails"
     message = (
-        f"the right-answer check of {load.name} {said}: logits differ by {check.max_difference:.3g} standard deviations "
+        f"the right-answer check of {name} {said}: logits differ by {check.max_difference:.3g} standard deviations "
         f"({check.tolerance:g} allowed), with rotated chunks by {check.control_difference:.3g}"
     )
     result = {
@@ -143,13 +185,13 @@ def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path
         "max_difference": check.max_difference,
         "control_difference": check.control_difference,
         "tolerance": check.tolerance,
-        "prompt_tokens": chunk_tokens + 1,
-        "chunk_tokens": chunk_tokens,
+        "prompt_tokens": num_tokens,
+        "chunk_tokens": geometry.chunk_tokens,
         "layers": len(bench.built.layers),
     }
     code = "blind_answer_check" if check.blind else "wrong_answer"
     notice = None if check.passed else Notice(code=code, message=message)
-    return CheckDone(f"answer:{load.name}", result, notice)
+    return CheckDone(f"answer:{name}", result, notice)
 
 
 def _check_scaling(bench: Workbench, tokens: int) -> CheckDone:

@@ -1,18 +1,33 @@
 """A model's own KV through the real store and backend: what the right-answer check writes and loads back."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from bench.arms.meeting import Meeting, PieceSizes, jobs_by_chunk, recompute_and_load
+from bench.arms.model import BuiltModel
+from bench.arms.prefill import prefill_over
 from bench.measure.setup import LoadSeries
 from kvio.backends import find_backend
 from kvio.backends.setting import BackendSetting, HostMemory
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
-from kvio.jobs import by_chunk, collect, plan_jobs
+from kvio.jobs import Job, by_chunk, collect, plan_jobs
 from kvio.loader import ChunkLoader
 from kvio.store import ChunkStore
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is to be read for tokens 0 to `num_tokens`: jobs, and the number of each chunk's file."""
+
+    jobs: tuple[Job, ...]
+    chunk_ids: tuple[int, ...]
+    num_tokens: int
 
 
 class StoreExchange:
@@ -35,7 +50,9 @@ class StoreExchange:
         self._now_s = now_s
         self._store: ChunkStore | None = None
 
-    def __call__(self, source: KVBlocks, target: KVBlocks, *, num_tokens: int, rotate: bool) -> None:
+    def __call__(
+        self, source: KVBlocks, target: KVBlocks, *, num_tokens: int, rotate: bool, prompt: torch.Tensor
+    ) -> None:
         """Store the first `num_tokens` of `source`, load them into `target`; `rotate` exchanges the files."""
         chunks = self._geometry.chunks_between(0, num_tokens)
         if self._store is None:
@@ -65,9 +82,15 @@ class StoreExchange:
             into=self._kind.into,
         )
         try:
-            loader.load(target, jobs)
+            self._bring(loader, target, Planned(jobs, tuple(ids), num_tokens), prompt=prompt)
         finally:
             loader.close()
+
+    def _bring(
+        self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
+    ) -> None:
+        """Load everything."""
+        loader.load(target, planned.jobs)
 
     def _write(self, source: KVBlocks, num_tokens: int, *, num_chunks: int) -> ChunkStore:
         store = ChunkStore.create(self._directory, self._geometry, num_chunks=num_chunks, seed=0)
@@ -85,3 +108,58 @@ class StoreExchange:
         if store.num_states:
             store.write_state(0, source.state.cpu().numpy())
         return store
+
+
+class HybridExchange(StoreExchange):
+    """The hybrid's way into the target: the front of the prompt is computed, its back loaded, until both meet.
+
+    Args:
+        directory, geometry, load, now_s: as of `StoreExchange`.
+        built: the model that computes.
+        kv_dtype: of the KV.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        geometry: ChunkGeometry,
+        load: LoadSeries,
+        *,
+        now_s: Callable[[], float],
+        built: BuiltModel,
+        kv_dtype: torch.dtype,
+    ) -> None:
+        super().__init__(directory, geometry, load, now_s=now_s)
+        self._built = built
+        self._kv_dtype = kv_dtype
+        self.load_fraction: float | None = None
+
+    def _bring(
+        self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
+    ) -> None:
+        """Recompute and load; nothing that lies before the prompt is brought."""
+        chunk_tokens = self._geometry.chunk_tokens
+        first_token = planned.num_tokens - prompt.shape[1]
+        meeting = Meeting(
+            jobs_by_chunk(planned.jobs, planned.chunk_ids[first_token // chunk_tokens :]),
+            first_token=first_token,
+            last_token=planned.num_tokens,
+            chunk_tokens=chunk_tokens,
+            sizes=PieceSizes(chunk_tokens, chunk_tokens),
+            states=[job for job in planned.jobs if job.chunk_id is None],
+        )
+        front = prefill_over(
+            self._built, target.with_own_state(), kv_dtype=self._kv_dtype, first_slot=first_token
+        )
+        with ThreadPoolExecutor(1) as beside:
+            recompute_and_load(
+                front,
+                prompt,
+                meeting=meeting,
+                load=lambda take: loader.load_while(target, take),
+                beside=beside,
+                now_s=self._now_s,
+            )
+        met_at = meeting.met_at
+        if met_at is not None:
+            self.load_fraction = (planned.num_tokens - met_at) / prompt.shape[1]

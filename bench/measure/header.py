@@ -1,6 +1,6 @@
 """The header of a sweep: what was asked, where it ran, and what was noticed on the way."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from bench.measure.folder import create_folder
 from bench.measure.machine import MachineFacts, describe_machine, machine_slug
 from bench.measure.plan import PlanError
 from bench.measure.preflight import Findings, walk_lengths
-from bench.measure.record import Notice, RunRecord, Sample, write_run
-from bench.measure.setup import Setup
+from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo, write_run
+from bench.measure.setup import Setup, name_hybrid
 from bench.measure.site import Site
 from bench.measure.software import describe_software
 from bench.measure.stores import store_bytes
@@ -120,18 +120,33 @@ def _first_notices(setup: Setup, *, other_runs: int, busy_share: float) -> tuple
 def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
     """The header with what the preflight found; each notice once, however often a sweep is resumed."""
     harness = {"startup_s": findings.startup_s, **run.harness}
+    skipped = {
+        name: info.model_copy(update={"settings": {**info.settings, "skipped": findings.skipped[name]}})
+        for name, info in run.series.items()
+        if name in findings.skipped
+    }
+    series = {**run.series, **skipped}
     notices = [
         Notice(code="length_refused", message=f"{length} tokens: {reason}")
         for length, reason in findings.refused.items()
     ]
-    notices += findings.notices
+    notices += [*findings.notices, *_notice_skipped(series)]
     return run.model_copy(
         update={
+            "series": series,
             "checks": {**run.checks, **findings.checks},
             "harness": harness,
             "notices": tuple(dict.fromkeys((*run.notices, *notices))),
         }
     )
+
+
+def _notice_skipped(series: Mapping[str, SeriesInfo]) -> list[Notice]:
+    return [
+        Notice(code="series_skipped", message=f"{name}: skipped: {info.skipped}", suspect=False)
+        for name, info in series.items()
+        if info.skipped is not None
+    ]
 
 
 def notice_repeats(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple[Notice, ...]:
@@ -140,7 +155,8 @@ def notice_repeats(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple
         return ()
     found = []
     for name, held_bytes in store_bytes(setup, site.scratch).items():
-        loaded_bytes = sum(s.outcome.num_bytes or 0 for s in samples if s.case.series == name)
+        readers = {name, name_hybrid(name)}
+        loaded_bytes = sum(s.outcome.num_bytes or 0 for s in samples if s.case.series in readers)
         if loaded_bytes > held_bytes > 0:
             message = (
                 f"{name}: {loaded_bytes / 1e9:.2f} GB were loaded from {held_bytes / 1e9:.2f} GB of files; a cache "

@@ -84,6 +84,14 @@ class CaseRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class SeriesSkipped:
+    """A series that cannot be measured here at any length, and why."""
+
+    series: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckDone:
     """A named check with its result, for the header; a notice when it did not turn out well."""
 
@@ -107,5 +115,5 @@ class JobDone:
     next_chunk: dict[str, int] = field(default_factory=dict)
 
 
-Message = SampleTaken | CaseCost | CaseRefused | CheckDone | JobFailed | JobDone
+Message = SampleTaken | CaseCost | CaseRefused | SeriesSkipped | CheckDone | JobFailed | JobDone
 Job = RoundJob | PreflightJob

@@ -55,6 +55,9 @@ class Plan(BaseModel):
     layers: Literal["auto", "all", "fit"] = "auto"
     weights: str | None = None
     loads: tuple[LoadSpec, ...] = (LoadSpec(),)
+    hybrid: bool = (
+        False  # beside every load series, one that recomputes from the front while it loads from the back
+    )
     simulation: SimulationSpec | None = None
     tokens: tuple[int, ...] | None = None
     num_rounds: int | None = Field(default=None, gt=0)  # None: as many as the budget allows

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.measure.clock import Clock
 from bench.measure.costs import CostBook
-from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, JobFailed, PreflightJob
+from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, JobFailed, PreflightJob, SeriesSkipped
 from bench.measure.plan import PlanError
 from bench.measure.policy import Observer
 from bench.measure.record import Notice
@@ -27,6 +27,7 @@ class Findings:
     checks: dict[str, Any] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     walked: list[int] = field(default_factory=list)
     startup_s: float = 0.0
 
@@ -61,6 +62,8 @@ def run_preflight(
                 findings.walked.append(case.prefix_tokens)
             case CaseRefused(case, reason):
                 findings.refused[case.prefix_tokens] = reason
+            case SeriesSkipped(series, reason):
+                findings.skipped[series] = reason
             case CheckDone(name, result, notice):
                 findings.checks[name] = result
                 findings.notices += [notice] if notice else []

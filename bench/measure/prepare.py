@@ -1,5 +1,9 @@
 """From a setup to the state in which rounds can begin: what cases cost, which lengths, which files."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
 from bench.arms.case import Case
 from bench.measure.costs import CostBook
 from bench.measure.jobs import PreflightJob
@@ -15,7 +19,7 @@ from bench.measure.preflight import (
 )
 from bench.measure.record import RunRecord, Sample
 from bench.measure.runner import FEWEST_ROUNDS, Rounds
-from bench.measure.setup import GEMM, Setup
+from bench.measure.setup import GEMM, RECOMPUTE, Setup
 from bench.measure.site import Site
 from bench.measure.stores import create_stores, most_tokens
 
@@ -42,7 +46,10 @@ def look_ahead(setup: Setup, site: Site, *, start_s: float, checked: bool, obser
 
     def prior_s(case: Case) -> float:
         rate = plan.limit_bytes_per_s or LEAST_BYTES_PER_S
-        return setup.layout.bytes_at(case.prefix_tokens) / rate
+        load_s = setup.layout.bytes_at(case.prefix_tokens) / rate
+        if case.arm != "hybrid":
+            return load_s
+        return min(load_s, costs.expected_s(replace(case, arm="recompute", series=RECOMPUTE)))
 
     costs = CostBook(prior_s)
     return run_preflight(job, source=site.source, costs=costs, clock=site.clock, observer=observer)
@@ -67,7 +74,11 @@ def prepare_rounds(
     plan = setup.plan
     rounds = Rounds(
         run=run,
-        series=tuple((info.arm, name) for name, info in run.series.items() if info.arm != "gemm"),
+        series=tuple(
+            (info.arm, name)
+            for name, info in run.series.items()
+            if info.arm != "gemm" and info.skipped is None
+        ),
         allowed=(),
         start_s=start_s,
         deadline_s=start_s + plan.budget_s,
@@ -93,10 +104,19 @@ def prepare_rounds(
         rounds.allowed = tuple(range(setup.chunk_tokens, longest + 1, setup.chunk_tokens))
     if site.scratch is not None:
         observer.on_phase("writing KV chunks")
-        rounds.store_dirs = create_stores(setup, site.scratch, longest=rounds.allowed[-1])
+        directories = create_stores(setup, site.scratch, longest=rounds.allowed[-1])
+        rounds.store_dirs = {
+            name: found for name in run.series if (found := _files_of(name, run, directories))
+        }
         rounds.rate_case = Case("gemm", GEMM, _rate_tokens(setup, findings, most=rounds.allowed[-1]))
         rounds.warmup_tokens = _warmup_tokens(rounds)
     return rounds
+
+
+def _files_of(series: str, run: RunRecord, directories: Mapping[str, Path]) -> Path | None:
+    """Where the chunk files of a series are; a hybrid series reads those of its load series."""
+    info = run.series[series]
+    return None if info.skipped is not None else directories.get(info.settings.get("load_series", series))
 
 
 def _rate_tokens(setup: Setup, findings: Findings, *, most: int) -> int:

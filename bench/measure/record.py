@@ -1,6 +1,7 @@
 """What a sweep leaves behind: `run.json` (the header) and `samples.csv` (one row per timed sample)."""
 
 import csv
+import io
 import json
 import os
 from collections import Counter
@@ -14,7 +15,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from bench.arms.case import Case, Outcome
 from bench.measure.plan import Plan
 
-SCHEMA = 1
+SCHEMA = 2
+# schema that a column of samples.csv came with; files of older ones lack it
+SINCE = {"load_fraction": 2}
 
 
 class RecordError(Exception):
@@ -48,6 +51,12 @@ class SeriesInfo(BaseModel):
     arm: Literal["recompute", "load", "hybrid", "gemm"]
     label: str
     settings: dict[str, Any] = {}
+
+    @property
+    def skipped(self) -> str | None:
+        """Why it was not measured; None when it was to be."""
+        reason = self.settings.get("skipped")
+        return None if reason is None else str(reason)
 
 
 class Notice(BaseModel):
@@ -97,6 +106,11 @@ _TYPES: Mapping[str, Any] = {
 }
 
 
+OLDER_COLUMNS = tuple(
+    tuple(name for name in COLUMNS if SINCE.get(name, 1) <= schema) for schema in range(1, SCHEMA)
+)
+
+
 def write_text_safely(path: Path, text: str) -> None:
     """Replace `path` by `text` so that a kill leaves either the old or the new content."""
     part = path.with_name(path.name + ".part")
@@ -131,7 +145,7 @@ def read_run(folder: Path) -> RunRecord:
     if number > SCHEMA:
         raise RecordError(f"{path}: schema {number} is newer than {SCHEMA}; use a newer kvcross to read it")
     try:
-        return RunRecord.model_validate(content)
+        return RunRecord.model_validate({**content, "schema_number": SCHEMA})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -177,6 +191,7 @@ class SampleWriter:
     def __init__(self, folder: Path) -> None:
         path = folder / "samples.csv"
         _drop_half_line(path)
+        _upgrade(path)
         fresh = not path.exists() or path.stat().st_size == 0
         self._stream = path.open("a", newline="", encoding="utf-8")
         self._writer = csv.writer(self._stream)
@@ -212,6 +227,22 @@ def _drop_half_line(path: Path) -> bool:
     return True
 
 
+def _upgrade(path: Path) -> None:
+    """Rewrite a samples.csv of an older schema with the columns of this one; all cells stay as they were."""
+    if not path.exists():
+        return
+    with path.open(newline="", encoding="utf-8") as stream:
+        reader = csv.DictReader(stream)
+        if tuple(reader.fieldnames or ()) not in OLDER_COLUMNS:
+            return
+        rows = list(reader)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS, restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text_safely(path, text.getvalue())
+
+
 def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
     """All whole rows of `samples.csv` in the order measured, and a notice if a last half row was dropped.
 
@@ -239,11 +270,11 @@ def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
 
 def _rows(path: Path, text: str) -> Iterator[Sample]:
     reader = csv.DictReader(text.splitlines())
-    if tuple(reader.fieldnames or ()) != COLUMNS:
+    if tuple(reader.fieldnames or ()) not in (COLUMNS, *OLDER_COLUMNS):
         raise RecordError(f"{path}: columns are not those of schema {SCHEMA}")
     for number, row in enumerate(reader, start=2):
         try:
-            values = {name: _parse(row[name], _TYPES[name]) for name in COLUMNS}
+            values = {name: _parse(row.get(name, ""), _TYPES[name]) for name in COLUMNS}
         except (ValueError, KeyError, TypeError) as error:
             raise RecordError(f"{path}:{number}: {error}") from None
         yield _sample(values)

@@ -70,7 +70,9 @@ class Setup:
             },
         )
         loads = {load.name: _describe(load) for load in self.loads}
-        return {RECOMPUTE: recompute, **loads, GEMM: SeriesInfo(arm="gemm", label="matrix products alone")}
+        hybrids = {name_hybrid(load.name): _describe_hybrid(load) for load in self.loads if plan.hybrid}
+        gemm = SeriesInfo(arm="gemm", label="matrix products alone")
+        return {RECOMPUTE: recompute, **loads, **hybrids, GEMM: gemm}
 
 
 def work_out(plan: Plan) -> Setup:
@@ -94,9 +96,18 @@ def work_out(plan: Plan) -> Setup:
         raise PlanError(
             f"a suffix of {plan.suffix_tokens} tokens after a prefix of {chunk} is beyond the model's maximum of {most}"
         )
+    if plan.suffix_tokens and plan.hybrid:
+        raise PlanError(
+            "hybrid answers for whole prefixes, --suffix-tokens asks for what comes after one; leave out one of the two"
+        )
     if plan.tokens is not None:
         require_lengths(plan.tokens, most=most - plan.suffix_tokens, chunk_tokens=chunk)
     return Setup(plan, model, layout, loads, plan.tokens, most)
+
+
+def name_hybrid(load_series: str) -> str:
+    """The hybrid series that loads as `load_series` does."""
+    return f"hybrid/{load_series}"
 
 
 def _require_one_world(plan: Plan) -> None:
@@ -146,3 +157,14 @@ def _describe(load: LoadSeries) -> SeriesInfo:
         **load.spec.options,
     }
     return SeriesInfo(arm="load", label=f"{load.spec.backend}, {preset.name} layout", settings=settings)
+
+
+def _describe_hybrid(load: LoadSeries) -> SeriesInfo:
+    """The series beside `load`; with `skipped`, the reason, where it cannot be measured."""
+    loads = _describe(load)
+    settings = {**loads.settings, "load_series": load.name}
+    if load.spec.backend != "simulated" and not find_backend(load.spec.backend).moves_bytes:
+        settings["skipped"] = (
+            f"{load.spec.backend} moves no bytes, so nothing would be in place of what is not computed"
+        )
+    return SeriesInfo(arm="hybrid", label=loads.label, settings=settings)

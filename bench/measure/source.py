@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from typing import Protocol
 
 from bench.arms.case import Case
-from bench.arms.simulated import SimulatedArm
+from bench.arms.simulated import SimulatedArm, meet_simulated
 from bench.measure.clock import Clock, VirtualClock
 from bench.measure.jobs import CaseCost, Job, JobDone, JobFailed, Message, PreflightJob, RoundJob
 from bench.measure.plan import SimulationSpec
@@ -104,11 +104,18 @@ class SimulatedSource:
         self._num_bytes = num_bytes
 
     def _arm(self, case: Case, seed: int) -> SimulatedArm:
-        quadratic = self._spec.recompute_s if case.arm == "recompute" else (*self._spec.load_s, 0.0)
+        def recompute_s(tokens: float) -> float:
+            a, b, c = self._spec.recompute_s
+            return a + b * tokens + c * tokens**2
+
+        def load_s(tokens: float) -> float:
+            a, b = self._spec.load_s
+            return a + b * tokens
 
         def seconds(tokens: int) -> float:
-            a, b, c = quadratic
-            return a + b * tokens + c * tokens**2
+            if case.arm == "hybrid":
+                return meet_simulated(recompute_s, load_s, tokens)[0]
+            return recompute_s(tokens) if case.arm == "recompute" else load_s(tokens)
 
         def truth_s(prefix: int, suffix: int) -> float:
             return seconds(prefix + suffix) - seconds(prefix) if suffix else seconds(prefix)
@@ -117,7 +124,10 @@ class SimulatedSource:
             case.arm,
             truth_s,
             advance=self._clock.advance,
-            num_bytes=self._num_bytes if case.arm == "load" else None,
+            num_bytes=self._num_bytes if case.arm != "recompute" else None,
+            load_fraction=(lambda n: meet_simulated(recompute_s, load_s, n)[1])
+            if case.arm == "hybrid"
+            else None,
             round_noise=self._spec.round_noise,
             sample_noise=self._spec.sample_noise,
             seed=seed,

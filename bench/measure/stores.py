@@ -71,7 +71,9 @@ def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Pat
         directory = _directory(scratch, number)
         directory.mkdir(mode=0o700)
         at_once = len(geometry.chunks_between(0, longest + setup.plan.suffix_tokens))
-        wanted = at_once * 2 * setup.plan.num_samples  # lengths in powers of two add up to twice the longest
+        readers = 2 if setup.plan.hybrid else 1  # both arms walk through the same files
+        # lengths in powers of two add up to twice the longest
+        wanted = at_once * 2 * readers * setup.plan.num_samples
         if setup.plan.working_set_bytes is not None:
             wanted *= setup.plan.num_rounds or ROUNDS_PLANNED
         if at_once * geometry.padded_bytes > room_bytes:
@@ -85,7 +87,7 @@ def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Pat
             geometry,
             num_chunks=num_chunks,
             seed=setup.plan.seed,
-            num_states=setup.plan.num_samples,
+            num_states=readers * setup.plan.num_samples,
         )
         found.update({load.name: directory for load in loads})
     return found

@@ -11,13 +11,15 @@ from bench.arms.case import Arm
 from bench.arms.depth import choose_layers
 from bench.arms.first_token import FirstTokenStep
 from bench.arms.gemm import GemmArm
-from bench.arms.load import LoadArm, LoadSettings
+from bench.arms.hybrid import HybridArm
+from bench.arms.load import LoadArm
 from bench.arms.memory import available_bytes, keep_freed_memory
 from bench.arms.model import BuiltModel, build_model, describe_model
 from bench.arms.prefill import Prefill, prefill_over
 from bench.arms.proof import KernelEvidence
+from bench.arms.reading import LoadSettings, Reading
 from bench.arms.recompute import RecomputeArm
-from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, Setup
+from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, Setup, name_hybrid
 from kvio.blockdev import describe_storage
 from kvio.blocks import KVBlocks
 from kvio.layout import KVLayout
@@ -112,6 +114,21 @@ class Workbench:
             first_token=None if first_token is None else lambda _, tokens: first_token.time(tokens),
         )
 
+    def hybrid_arm(
+        self, prefill: Prefill, reading: Reading, *, first_token: FirstTokenStep, seed: int
+    ) -> HybridArm:
+        """The hybrid arm beside the load arm that walks through `reading`."""
+        geometry = self.setup.model.geometry
+        return HybridArm(
+            prefill,
+            reading,
+            first_token=first_token,
+            now_s=self.now_s,
+            flops=geometry.prefill_flops,
+            prefill_chunk=self.setup.plan.prefill_chunk,
+            seed=seed,
+        )
+
 
 def open_workbench(setup: Setup, *, longest: int, now_s: Callable[[], float], seed: int) -> Workbench:
     """Build the model, whole or as few layers as the plan says, with room for a prefix of `longest` tokens.
@@ -165,9 +182,10 @@ def make_arms(
     }
     for load in bench.setup.loads:
         store = ChunkStore.open(store_dirs[load.name])
-        arms[load.name] = bench.load_arm(
-            store, load, first_chunk=first_chunk.get(load.name, 0), first_token=step
-        )
+        arm = bench.load_arm(store, load, first_chunk=first_chunk.get(load.name, 0), first_token=step)
+        arms[load.name] = arm
+        if name_hybrid(load.name) in store_dirs:
+            arms[name_hybrid(load.name)] = bench.hybrid_arm(prefill, arm.reading, first_token=step, seed=seed)
     return arms
 
 

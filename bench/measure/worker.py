@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
 from bench.arms.cache import CacheMismatchError
+from bench.arms.hybrid import PartOfModelError
 from bench.arms.memory import MemoryGuard, MemoryShortError
 from bench.arms.model import UnsupportedArchitectureError, WeightsError
 from bench.arms.prefill import PrefixTooLongError
@@ -23,6 +24,7 @@ REFUSALS = (
     CacheMismatchError,
     DeviceError,
     MemoryShortError,
+    PartOfModelError,
     PrefixTooLongError,
     UnsupportedArchitectureError,
     WeightsError,

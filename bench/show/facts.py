@@ -103,9 +103,9 @@ def of_series(run: RunRecord, samples: Sequence[Sample], *, series: str) -> list
 
 
 def load_series(run: RunRecord, analysis: Analysis) -> tuple[str, ...]:
-    """Every load or hybrid series with a point or a spot: planned ones first, in the plan's order."""
+    """Every load series with a point or a spot: planned ones first, in the plan's order."""
     found = {point.series for point in analysis.points} | {spot.series for spot in analysis.spots}
-    planned = [name for name, info in run.series.items() if info.arm in {"load", "hybrid"}]
+    planned = [name for name, info in run.series.items() if info.arm == "load"]
     return tuple([*planned, *sorted(found - set(planned))])
 
 

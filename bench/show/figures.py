@@ -1,4 +1,4 @@
-"""The crossover figure: both arms over the prefix length, every round faintly, the answer shaded."""
+"""The crossover figure: the arms over the prefix length, every round faintly, the answer shaded."""
 
 import io
 import textwrap
@@ -95,6 +95,9 @@ def _series_styles(
         arm = run.series[series].arm if series in run.series else "load"
         colour = LOAD_COLOURS[index % len(LOAD_COLOURS)]
         rows.append((series, arm, colour, LOAD_MARKERS[index % len(LOAD_MARKERS)]))
+    for index, curve in enumerate((c for c in analysis.hybrids if c.skipped is None), start=len(loads)):
+        colour = LOAD_COLOURS[index % len(LOAD_COLOURS)]
+        rows.append((curve.series, "hybrid", colour, LOAD_MARKERS[index % len(LOAD_MARKERS)]))
     return rows
 
 
@@ -107,6 +110,9 @@ def _estimates(
         if first and series != first[0]:
             return {}
         found = {point.prefix_tokens: point.recompute_s for point in analysis.points}
+    elif arm == "hybrid":
+        curves = (curve for curve in analysis.hybrids if curve.series == series)
+        found = {point.prefix_tokens: point.hybrid_s for curve in curves for point in curve.points}
     else:
         found = {point.prefix_tokens: point.load_s for point in points_of(analysis, series)}
     return {length: found[length] for length in sorted(found) if found[length] is not None}  # type: ignore[misc]

@@ -11,6 +11,7 @@ from bench.measure.record import RunRecord, Sample, write_text_safely
 from bench.show import origin, sections
 from bench.show.facts import device_name, main_spot, say_depth, say_repeats
 from bench.show.figures import NARROW_INCHES, figure_content
+from bench.show.hybrid import describe_hybrids
 from bench.show.numbers import printable
 from bench.show.sentence import describe_answer
 
@@ -31,6 +32,7 @@ def render_report(run: RunRecord, samples: Sequence[Sample], analysis: Analysis)
     return environment.get_template(TEMPLATE).render(
         title=f"{printable(run.model_name)} on {device_name(run)}: load or recompute?",
         sentence=describe_answer(run, samples, analysis),
+        hybrids=describe_hybrids(run, analysis),
         verdict=spot.verdict if spot is not None else "inconclusive",
         tiles=sections.tile_answers(run, analysis),
         subject=origin.subject_rows(run, samples),

@@ -27,7 +27,7 @@ from bench.show.numbers import (
     printable,
 )
 from bench.show.sentence import crossover_name, say_guess, say_interval, short_answer
-from bench.show.table import HEADINGS, number_notices, point_cells
+from bench.show.table import number_notices, point_rows
 
 POWERS = ("", " n", " n²")
 
@@ -58,18 +58,10 @@ def point_grids(run: RunRecord, analysis: Analysis) -> tuple[Grid, ...]:
     for series in load_series(run, analysis):
         points = points_of(analysis, series)
         numbers = number_notices(points)
-        rows = tuple(point_cells(p, [numbers[code] for code in dict.fromkeys(p.notices)]) for p in points)
+        headings, rows = point_rows(analysis, series, with_notices=bool(numbers))
         notes = ["* scaled from fewer layers"] if any(point.recompute_scaled for point in points) else []
         notes += [f"{number} {printable(code)}" for code, number in numbers.items()]
-        headings = HEADINGS if numbers else HEADINGS[:-1]
-        grids.append(
-            Grid(
-                f"load by {series_label(run, series)}",
-                headings,
-                tuple(row[: len(headings)] for row in rows),
-                tuple(notes),
-            )
-        )
+        grids.append(Grid(f"load by {series_label(run, series)}", headings, tuple(rows), tuple(notes)))
     return tuple(grids)
 
 

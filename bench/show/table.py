@@ -11,6 +11,7 @@ from bench.analyse.answer import Analysis, Point
 from bench.measure.record import RunRecord
 from bench.show.explain import explain
 from bench.show.facts import load_series, points_of, series_label
+from bench.show.hybrid import HYBRID_HEADINGS, hybrid_cells, hybrid_points
 from bench.show.numbers import (
     format_rate_estimate,
     format_ratio_estimate,
@@ -20,11 +21,27 @@ from bench.show.numbers import (
     printable,
 )
 
-HEADINGS = ("prefix tokens", "recompute [95 %]", "load [95 %]", "recompute/load", "GB/s", "MFU", "notices")
+HEADINGS = ("prefix tokens", "recompute [95 %]", "load [95 %]", "recompute/load", "GB/s", "MFU")
+NOTICES = "notices"
 
 
-def point_cells(point: Point, marks: Sequence[str]) -> tuple[str, ...]:
-    """The cells of one row, in the order of `HEADINGS`; `marks` name notices below the table."""
+def point_rows(
+    analysis: Analysis, series: str, *, with_notices: bool = True
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Headings and one row for each length of a load series; hybrid columns where that arm was measured."""
+    points, hybrids = points_of(analysis, series), hybrid_points(analysis, series)
+    numbers = number_notices(points)
+    headings = HEADINGS + (HYBRID_HEADINGS if hybrids else ()) + ((NOTICES,) if with_notices else ())
+    rows = []
+    for point in points:
+        cells = point_cells(point) + (hybrid_cells(hybrids.get(point.prefix_tokens)) if hybrids else ())
+        marks = " ".join(numbers[code] for code in dict.fromkeys(point.notices))
+        rows.append((*cells, marks) if with_notices else cells)
+    return headings, rows
+
+
+def point_cells(point: Point) -> tuple[str, ...]:
+    """The cells of one row, in the order of `HEADINGS`."""
     scaled = " *" if point.recompute_scaled else ""
     return (
         format_tokens(point.prefix_tokens),
@@ -33,7 +50,6 @@ def point_cells(point: Point, marks: Sequence[str]) -> tuple[str, ...]:
         format_ratio_estimate(point.ratio),
         format_rate_estimate(point.bytes_per_s),
         format_share(point.mfu),
-        " ".join(marks),
     )
 
 
@@ -53,11 +69,6 @@ def footnotes(run: RunRecord, points: Sequence[Point]) -> list[str]:
     return lines
 
 
-def _rows(points: Sequence[Point]) -> list[tuple[str, ...]]:
-    numbers = number_notices(points)
-    return [point_cells(point, [numbers[code] for code in dict.fromkeys(point.notices)]) for point in points]
-
-
 def _title(run: RunRecord, series: str) -> str:
     return f"{printable(run.model_name)}: recompute against load by {series_label(run, series)}"
 
@@ -71,9 +82,10 @@ def closing_table(run: RunRecord, analysis: Analysis) -> RenderableType:
         table = Table(
             title=Text(_title(run, series)), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False
         )
-        for heading in HEADINGS:
+        headings, rows = point_rows(analysis, series)
+        for heading in headings:
             table.add_column(Text(heading), justify="right")
-        for point, row in zip(points, _rows(points), strict=True):
+        for point, row in zip(points, rows, strict=True):
             wins = point.ratio is not None and point.ratio.value > 1
             table.add_row(*(Text(cell) for cell in row), style="green" if wins else None)
         shown.append(table if points else Text(f"{_title(run, series)}: nothing measured"))
@@ -86,7 +98,8 @@ def plain_table(run: RunRecord, analysis: Analysis) -> str:
     blocks = []
     for series in load_series(run, analysis):
         points = points_of(analysis, series)
-        lines = [_title(run, series), *align([HEADINGS, *_rows(points)]), *footnotes(run, points)]
+        headings, rows = point_rows(analysis, series)
+        lines = [_title(run, series), *align([headings, *rows]), *footnotes(run, points)]
         blocks.append("\n".join(lines) if points else f"{_title(run, series)}: nothing measured")
     return "\n\n".join(blocks) if blocks else "no load series was measured"
 

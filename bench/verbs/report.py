@@ -10,6 +10,7 @@ from bench.analyse.frames import crossover_frame, summary_frame
 from bench.measure.record import read_run, read_samples
 from bench.show.facts import is_sound
 from bench.show.files import write_results
+from bench.show.hybrid import describe_hybrids
 from bench.show.origin import check_rows
 from bench.show.sentence import describe_answer
 from bench.show.table import closing_table, plain_table
@@ -47,6 +48,8 @@ def finish(folder: Path) -> None:
     for notice in run.notices:
         out.print(f"notice: {notice.message}", markup=False)
     out.print(describe_answer(run, samples, analysis), markup=False)
+    for line in describe_hybrids(run, analysis):
+        out.print(line, markup=False)
     out.print(str(folder), markup=False)
     if run.state != "complete" or not samples:
         raise typer.Exit(FAILED)

@@ -33,6 +33,9 @@ def sweep(
     samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
     backend: Annotated[str, option("posix, uring, hostmem, simulated, null; several with commas")] = "posix",
     layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
+    hybrid: Annotated[
+        bool, option("also recompute from the front while loading from the back (whole models)")
+    ] = False,
     buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
     threads: Annotated[int | None, option("reading threads; default the layout's")] = None,
@@ -94,6 +97,7 @@ def sweep(
             "layers": layers,
             "weights": weights,
             "loads": loads,
+            "hybrid": hybrid,
             "simulation": SimulationSpec() if "simulated" in backend.split(",") else None,
             "tokens": parse_lengths(tokens),
             "num_rounds": rounds,
