@@ -7,7 +7,6 @@ and nothing is asked.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
@@ -21,45 +20,34 @@ LOST_SIGNS = ("gloo", "NCCL", "TCPStore")  # in the messages of torch's plain Ru
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """The place of one process in its group.
-
-    Args:
-        rank: of this process, from 0.
-        size: processes in the group.
-        port: on this machine, where the ranks meet.
-        listener: descriptor of a socket that listens there; rank 0's alone.
-    """
-
-    rank: int
-    size: int
-    port: int
-    listener: int | None = None
-
-
-def join(seat: Seat, device_type: str) -> None:
+def join(own_rank: int, num_ranks: int, *, port: int, listener: int | None, device_type: str) -> None:
     """Meet the other ranks; from here on the functions of this module mean them.
 
     Gloo carries what the ranks say to each other, and activations on a CPU; NCCL activations on GPUs.
+
+    Args:
+        own_rank, num_ranks: of this process, and of the group.
+        port: on this machine, where the ranks meet.
+        listener: rank 0's descriptor of a socket that listens there; None for the others.
+        device_type: `cpu` or `cuda`.
     """
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, LOOPBACK)
-    os.environ.update(RANK=str(seat.rank), LOCAL_RANK=str(seat.rank), WORLD_SIZE=str(seat.size))
+    os.environ.update(RANK=str(own_rank), LOCAL_RANK=str(own_rank), WORLD_SIZE=str(num_ranks))
     timeout = timedelta(seconds=TIMEOUT_S)
-    store = dist.TCPStore(
+    store = dist.TCPStore(  # type: ignore[attr-defined]
         "127.0.0.1",
-        seat.port,
-        seat.size,
-        is_master=seat.rank == 0,
+        port,
+        num_ranks,
+        is_master=own_rank == 0,
         timeout=timeout,
-        master_listen_fd=seat.listener,
+        master_listen_fd=listener,
     )
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo",
         store=store,
-        rank=seat.rank,
-        world_size=seat.size,
+        rank=own_rank,
+        world_size=num_ranks,
         timeout=timeout,
     )
 
@@ -71,9 +59,12 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def lost_others(error: RuntimeError) -> bool:
-    """True when the error says that another rank is gone or does not answer."""
-    return isinstance(error, dist.DistError) or any(sign in str(error) for sign in LOST_SIGNS)
+def describe_loss(error: RuntimeError) -> str | None:
+    """That another rank is gone or does not answer, in words; None where the error says something else."""
+    if not isinstance(error, dist.DistError) and not any(sign in str(error) for sign in LOST_SIGNS):
+        return None
+    silent = "timed out" in str(error).lower() or "timeout" in str(error).lower()
+    return f"another rank did not answer for {TIMEOUT_S:g} s" if silent else "another rank is gone"
 
 
 def size() -> int:

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bench.arms import group
 from bench.arms.case import Case, Outcome
+from bench.arms.prefill import finish
 from bench.arms.proof import Evidence
 from bench.arms.walk import FreshWalk, tokens_to_load
 from kvio.backends import find_backend
@@ -190,13 +192,13 @@ class LoadArm:
             raise KVIOError(f"prepare {case} before it is run")
         blocks = self._blocks
         before = self._evidence.read_counters() if self._kind.from_storage else None
-        self._synchronize()
+        finish(self._device)
         start_s = self._now_s()
         split = self._loader.load(blocks, ready.jobs)
-        self._synchronize()
+        finish(self._device)
         load_s = self._now_s() - start_s
         if before is not None and ready.jobs:
-            self._evidence.require_plausible(split.num_bytes, load_s)
+            self._evidence.require_plausible(group.total(split.num_bytes), load_s)
         proof = self._prove(ready, split, before)
         state = blocks.state.clone()  # the step may change the states where they are
         first_token_s = None
@@ -207,16 +209,16 @@ class LoadArm:
             ready, split, proof=proof, load_s=load_s, first_token_s=first_token_s, verified=verified
         )
 
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
     def _prove(self, ready: _Prepared, split: LoadSplit, before: ReadCounters | None) -> _Proof:
         if not ready.jobs:
             return _Proof()
         if before is None:
             return _Proof(data_path=self._settings.backend)
-        moved = self._evidence.read_counters().moved_since(before)
+        moved = (
+            self._evidence.read_counters()
+            .moved_since(before)
+            .share(split.num_bytes, group.total(split.num_bytes))
+        )
         direct = self._store.geometry.direct
         state, notices = self._evidence.prove_cache_state(
             asked_direct=direct,
@@ -292,7 +294,7 @@ class LoadArm:
     def _exceeds_limit(self, split: LoadSplit, load_s: float) -> tuple[str, ...]:
         """A short read after a pause gets through faster than the kernel's limit lets a long one."""
         limit = self._settings.limit_bytes_per_s
-        above = limit is not None and split.num_bytes > LIMIT_TOLERANCE * limit * load_s
+        above = limit is not None and group.total(split.num_bytes) > LIMIT_TOLERANCE * limit * load_s
         return ("above_limit",) if above else ()
 
     def close(self) -> None:

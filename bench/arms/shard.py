@@ -10,6 +10,7 @@ plan is changed so that K and V are made whole first, and then cut to the rank's
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging import ERROR
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from transformers import PretrainedConfig, PreTrainedModel
-from transformers.distributed import DistributedConfig
+from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.distributed.sharding_utils import DtensorShardOperation
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism, get_kv_heads_per_rank
 from transformers.utils import logging
@@ -49,6 +50,8 @@ def require_divisible(model: PreTrainedModel, num_ranks: int) -> None:
     """
     config, plan = model.config, model.tp_plan
     name = f"{config.model_type} with --tp {num_ranks}"
+    if config.num_attention_heads % num_ranks:
+        raise NotDivisibleError(f"{name}: {config.num_attention_heads} attention heads do not divide evenly")
     if not any("layers." in rule for rule in plan):
         raise NotDivisibleError(
             f"{name}: transformers has no tensor-parallel plan for its layers; try --tp 1"
@@ -60,7 +63,9 @@ def require_divisible(model: PreTrainedModel, num_ranks: int) -> None:
     if hasattr(config, "kv_lora_rank"):
         return
     kv_heads = kv_heads_of(config)
-    if not repeats_kv_heads(config, num_ranks) and get_kv_heads_per_rank(plan, kv_heads, num_ranks) == kv_heads:
+    if kv_heads % num_ranks and num_ranks % kv_heads:
+        raise NotDivisibleError(f"{name}: {kv_heads} K and V heads do not divide evenly")
+    if get_kv_heads_per_rank(plan, kv_heads, num_ranks) == kv_heads:
         raise NotDivisibleError(
             f"{name}: the plan of transformers leaves keys and values whole on every rank; try --tp 1"
         )
@@ -108,7 +113,7 @@ def _untie(model: Any) -> None:  # noqa: ANN401 (the library's model, whose acce
 def _quiet() -> Iterator[None]:
     """Without the library's warnings of rules that name what this model does not have."""
     before = logging.get_verbosity()
-    logging.set_verbosity_error()
+    logging.set_verbosity(ERROR)
     try:
         yield
     finally:
@@ -158,9 +163,9 @@ def own_part(parameter: DTensor) -> tuple[int, list[tuple[int, int]]]:
     placement: Any = parameter.placements[0]
     dim = placement.dim % parameter.dim() if hasattr(placement, "dim") else 0
     numbers = torch.arange(parameter.shape[dim]).view([-1 if d == dim else 1 for d in range(parameter.dim())])
-    owned = DtensorShardOperation(parameter).shard_tensor(numbers).flatten().tolist()
+    owned = DtensorShardOperation(parameter).shard_tensor(numbers)
     ranges: list[tuple[int, int]] = []
-    for number in owned:
+    for number in () if owned is None else owned.flatten().tolist():
         if ranges and ranges[-1][1] == number:
             ranges[-1] = (ranges[-1][0], number + 1)
         else:

@@ -64,10 +64,8 @@ def open_record(setup: Setup, root: Path, data_dir: Path, *, other_runs: int) ->
         started_utc=started.isoformat(timespec="seconds"),
         plan=setup.plan,
         model_name=setup.model.name,
-        kv_bytes_per_token=setup.layout.bytes_per_token,
-        kv_bytes_at={
-            n: setup.layout.bytes_at(n) for n in walk_lengths(setup.chunk_tokens, setup.most_tokens)
-        },
+        kv_bytes_per_token=setup.bytes_per_token,
+        kv_bytes_at={n: setup.bytes_at(n) for n in walk_lengths(setup.chunk_tokens, setup.most_tokens)},
         chunk_tokens=setup.chunk_tokens,
         series=setup.series,
         machine=machine,

@@ -42,7 +42,7 @@ def look_ahead(setup: Setup, site: Site, *, start_s: float, checked: bool, obser
 
     def prior_s(case: Case) -> float:
         rate = plan.limit_bytes_per_s or LEAST_BYTES_PER_S
-        return setup.layout.bytes_at(case.prefix_tokens) / rate
+        return setup.bytes_at(case.prefix_tokens) / rate
 
     costs = CostBook(prior_s)
     return run_preflight(job, source=site.source, costs=costs, clock=site.clock, observer=observer)

@@ -3,6 +3,7 @@
 EXPLANATIONS: dict[str, str] = {
     "attention_eager": "No fast attention kernel ran: recompute is slower than in a serving engine.",
     "moe_random_routing": "Random weights choose experts nearly uniformly; real text is less even.",
+    "attention_whole": "Every rank computed all of the attention: recompute is slower than in an engine with as many.",
     "slow_dtype": "This device has no hardware for the dtype: recompute is slower than it need be.",
     "wrong_answer": "After a load the model does not give the logits of recompute: trust no number.",
     "blind_answer_check": "Chunks in the wrong places would not have been noticed: the answer is unproven.",
