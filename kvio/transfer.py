@@ -150,17 +150,14 @@ class CudaTransfer:
         slot = self._slots[self._next]
         self._next = (self._next + 1) % len(self._slots)
         marks = [_timing_mark() for _ in range(3)]
-        num_bytes = sum(len(part.planes) * part.stride_tokens * part.token_bytes for part in job.pieces)
+        num_bytes = max((piece.end for piece in job.pieces), default=0)
         with torch.cuda.stream(self._stream):
             marks[0].record(self._stream)
             host = torch.from_numpy(slot.buffer.array[:num_bytes])
             slot.staging[:num_bytes].copy_(host, non_blocking=True)
             marks[1].record(self._stream)
             for piece in job.pieces:
-                rows = (len(piece.planes), piece.stride_tokens, piece.token_bytes)
-                end = piece.slot_offset + rows[0] * rows[1] * rows[2]
-                staged = slot.staging[piece.slot_offset : end].view(rows)
-                piece.destination(blocks).copy_(staged[:, : piece.num_tokens], non_blocking=True)
+                piece.destination(blocks).copy_(piece.within(slot.staging), non_blocking=True)
             marks[2].record(self._stream)
         slot.marks = marks
 
