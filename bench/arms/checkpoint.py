@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.distributed.configuration_utils import DistributedConfig
+from transformers.utils.import_utils import is_accelerate_available
 
 from bench.arms import group
 
@@ -30,7 +31,8 @@ def load_weights(
         plan_changes: rules of the library's tensor-parallel plan that are to be others.
 
     Raises:
-        WeightsError: no safetensors, some missing, or a group on another device than the library would use.
+        WeightsError: no safetensors, some missing, a group without accelerate, or on another device than the
+            library would use.
     """
     path = Path(folder)
     if not any(path.glob("*.safetensors")):
@@ -59,6 +61,11 @@ def load_weights(
 def _shared_among_ranks(folder: str, device_type: str, plan_changes: Mapping[str, str]) -> dict[str, Any]:
     if group.size() == 1:
         return {}
+    if not is_accelerate_available():
+        raise WeightsError(
+            f"{folder}: with --tp, transformers reads weights by accelerate, which is not installed: "
+            "pip install 'kvcross[tp-weights]'"
+        )
     accelerator = torch.accelerator.current_accelerator()
     found = "cpu" if accelerator is None else accelerator.type
     if found != device_type:  # the library takes no other device for its ranks than the machine's best
