@@ -1,6 +1,6 @@
 """The header of a sweep: what was asked, where it ran, and what was noticed on the way."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def open_record(setup: Setup, root: Path, data_dir: Path, *, other_runs: int) ->
         software=describe_software().model_dump(mode="json"),
         storage=describe_storage_of(setup, data_dir),
         notices=_first_notices(
-            setup, other_runs=other_runs, busy_share=machine.get("noise", {}).get("busy_share", 0.0)
+            setup, machine, other_runs=other_runs, busy_share=machine.get("noise", {}).get("busy_share", 0.0)
         ),
         checks=_simulated_truth(setup),
     )
@@ -91,7 +91,9 @@ def _simulated_truth(setup: Setup) -> dict[str, Any]:
     return {"truth": {"crossover_tokens": [round(root, 1) for root in crossings]}}
 
 
-def _first_notices(setup: Setup, *, other_runs: int, busy_share: float) -> tuple[Notice, ...]:
+def _first_notices(
+    setup: Setup, machine: Mapping[str, Any], *, other_runs: int, busy_share: float
+) -> tuple[Notice, ...]:
     found = [
         Notice(code=code, message=f"{load.name}: {message}")
         for load in setup.loads
@@ -102,6 +104,10 @@ def _first_notices(setup: Setup, *, other_runs: int, busy_share: float) -> tuple
             f"other work took {busy_share:.0%} of the processor when the sweep began: expect wide intervals"
         )
         found.append(Notice(code="busy_machine", message=message))
+    ranks, cores = setup.plan.tensor_parallel, machine.get("usable_cores")
+    if cores is not None and not machine.get("gpus") and ranks > cores:
+        message = f"{ranks} ranks share {cores:g} cores: they take turns where they should work at once"
+        found.append(Notice(code="ranks_share_cores", message=message))
     if other_runs:
         message = (
             f"{other_runs} other sweep(s) used the same folder when this one began: each disturbs the other"
