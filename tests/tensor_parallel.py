@@ -28,23 +28,31 @@ def make_tokens() -> torch.Tensor:
     return torch.randint(211, (1, NUM_TOKENS), generator=torch.Generator().manual_seed(1))
 
 
-def forward(raw: dict[str, Any], layout: KVLayout, weights: str | None = None) -> dict[str, Any]:
+def forward(
+    raw: dict[str, Any], layout: KVLayout, weights: str | None = None, *, device: torch.device = CPU
+) -> dict[str, Any]:
     """One forward into blocks of this rank's layout: logits, elements held, notices, and the KV that was kept."""
-    built = build_model(raw, dtype=torch.float32, device=CPU, seed=3, weights=weights)
-    blocks = KVBlocks(layout, NUM_TOKENS, CPU)
-    logits = prefill_over(built, blocks).forward(make_tokens())
+    built = build_model(raw, dtype=torch.float32, device=device, seed=3, weights=weights)
+    blocks = KVBlocks(layout, NUM_TOKENS, device)
+    logits = prefill_over(built, blocks).forward(make_tokens().to(device))
     planes = {(plane.layer, plane.role): blocks.plane(plane.layer, plane.role) for plane in layout.planes}
     return {
-        "logits": logits.numpy(),
+        "logits": logits.cpu().numpy(),
         "elements": held_elements(built.model),
         "notices": built.notices,
-        "kv": {key: plane.clone().view(torch.float32).numpy() for key, plane in planes.items()},
+        "kv": {key: plane.cpu().clone().view(torch.float32).numpy() for key, plane in planes.items()},
         "shapes": {
             tuple(local(module.weight).shape)
             for module in built.model.model.layers[0].modules()
             if isinstance(module, torch.nn.Linear)
         },
     }
+
+
+def check_answer_on_gpu(raw: dict[str, Any], layout: KVLayout) -> tuple[bool, str]:
+    """Whether the answer after loading is right on this rank's GPU, and which one that is."""
+    device = torch.device("cuda", group.rank())
+    return answer(raw, layout, False, device=device).passed, str(device)
 
 
 def forward_each(cases: dict[str, tuple[dict[str, Any], KVLayout]]) -> dict[str, dict[str, Any]]:
@@ -85,9 +93,11 @@ class WrongRank:
             target.groups[number].copy_(torch.tensor(others[(group.rank() + 1) % group.size()]))
 
 
-def answer(raw: dict[str, Any], layout: KVLayout, mixed_up: bool) -> AnswerCheck:
+def answer(
+    raw: dict[str, Any], layout: KVLayout, mixed_up: bool, *, device: torch.device = CPU
+) -> AnswerCheck:
     """The right-answer check of this rank's store."""
-    built = build_model(raw, dtype=torch.float32, device=CPU, seed=3)
+    built = build_model(raw, dtype=torch.float32, device=device, seed=3)
     geometry = ChunkGeometry(layout, adapt_preset(find_preset("best"), chunk_tokens=8))
     with tempfile.TemporaryDirectory() as directory:
         exchange = StoreExchange(Path(directory), geometry, "posix", now_s=monotonic)

@@ -164,3 +164,11 @@ def test_the_answer_with_the_shards_of_two_ranks_mixed_up_is_wrong(
     for check in answers["mixed up"]:
         assert not check.passed
         assert check.max_difference > 100 * check.tolerance
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_two_gpus_give_the_right_answer_each_on_its_own() -> None:
+    layout = _geometry("qwen3").layout("float32", 2)
+    found = run_ranks(2, tensor_parallel.check_answer_on_gpu, CONFIGS["qwen3"], layout, device_type="cuda")
+    assert found == [(True, "cuda:0"), (True, "cuda:1")]

@@ -214,11 +214,8 @@ class LoadArm:
             return _Proof()
         if before is None:
             return _Proof(data_path=self._settings.backend)
-        moved = (
-            self._evidence.read_counters()
-            .moved_since(before)
-            .share(split.num_bytes, group.total(split.num_bytes))
-        )
+        total_bytes = group.total(split.num_bytes)
+        moved = self._evidence.read_counters().moved_since(before).share(split.num_bytes, total_bytes)
         direct = self._store.geometry.direct
         state, notices = self._evidence.prove_cache_state(
             asked_direct=direct,
