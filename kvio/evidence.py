@@ -56,6 +56,16 @@ class ReadCounters:
             _difference(self.device_bytes, before.device_bytes),
         )
 
+    def share(self, num_bytes: int, total_bytes: int) -> "ReadCounters":
+        """What of it is this process's when it read `num_bytes` of the `total_bytes` of several at once.
+
+        The device counts for all of them, so each is given its share: when a cache answered a part of it,
+        whoever's, the share of each falls short.
+        """
+        if self.device_bytes is None or total_bytes <= 0:
+            return self
+        return ReadCounters(self.process_bytes, self.device_bytes * num_bytes // total_bytes)
+
 
 def _difference(after: int | None, before: int | None) -> int | None:
     if after is None or before is None or after < before:  # a counter that ran backwards was reset

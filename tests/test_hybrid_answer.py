@@ -8,6 +8,8 @@ import torch
 
 from bench.arms.answer import check_answer
 from bench.measure.exchange import HybridExchange, Planned
+from bench.measure.plan import LoadSpec
+from bench.measure.setup import LoadSeries
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.loader import ChunkLoader

@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from bench.arms.checkpoint import WeightsError
 from bench.arms.memory import MemoryShortError, keep_freed_memory, require_memory
 from bench.arms.model import (
     UnsupportedArchitectureError,
-    WeightsError,
     build_model,
     describe_model,
     find_layers,

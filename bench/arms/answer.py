@@ -7,6 +7,9 @@ One prompt alone would not do.  Keys are stored with their rotary position insid
 of tokens does not care in which slots they lie: the chunks of one prompt may be permuted and the logits
 stay the same. The store therefore holds two prompts, the other one in front, and the answer is asked of the
 second: a rotation brings a chunk of the other prompt into its slots.
+
+Of several ranks each stores and loads its own KV.  The answer must be right on all of them, and a rotation on
+any one of them alone must be seen.
 """
 
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ from typing import Protocol
 
 import torch
 
+from bench.arms import group
 from bench.arms.model import BuiltModel
 from bench.arms.prefill import draw_tokens, prefill_over
 from kvio.blocks import KVBlocks
@@ -91,7 +95,7 @@ def check_answer(
     expected = prefill.forward(prompt).float()
     prefill.forward(prompt[:, :kept])  # once more, so that states are those before the last token
 
-    def answer(*, rotate: bool) -> torch.Tensor:
+    def answer(*, rotate: bool = False) -> torch.Tensor:
         target = KVBlocks(layout, 2 * kept + 1, built.device)
         target.poison()
         store_and_load(source, target, num_tokens=2 * kept, rotate=rotate, prompt=prompt[:, :kept])
@@ -99,14 +103,17 @@ def check_answer(
         return loaded.forward(prompt[:, kept:], kept).float()
 
     tolerance = TOLERANCE[built.dtype]
-    right = answer(rotate=False)
+    right = answer()
     spread = float(expected.std())
     loss = float(expected.max() - expected[right.argmax()])
+    controls = [answer(rotate=group.rank() == wrong) for wrong in range(group.size())]
     return AnswerCheck(
-        max_difference=_largest(right - expected) / spread,
-        control_difference=_largest(answer(rotate=True) - expected) / spread,
+        max_difference=max(group.of_all(_largest(right - expected) / spread)),
+        control_difference=min(
+            max(group.of_all(_largest(control - expected) / spread)) for control in controls
+        ),
         tolerance=tolerance,
-        same_token=loss <= tolerance * spread,
+        same_token=all(group.of_all(loss <= tolerance * spread)),
     )
 
 

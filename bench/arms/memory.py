@@ -10,6 +10,7 @@ import psutil
 import torch
 from transformers import PretrainedConfig
 
+from bench.arms import group
 from bench.arms.case import Arm, CannotHoldError, Case, Outcome
 
 GIB = 2**30
@@ -21,20 +22,20 @@ class MemoryShortError(CannotHoldError):
 
 
 def available_bytes(device: torch.device) -> int:
-    """Bytes that can be allocated on `device` now."""
+    """Bytes that can be allocated on `device` now; of host memory that several ranks share, this one's part."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
-    return int(psutil.virtual_memory().available)
+    return int(psutil.virtual_memory().available) // group.size()
 
 
 def require_memory(needed_bytes: int, device: torch.device, *, purpose: str) -> None:
-    """Stop before an allocation that cannot succeed.
+    """Stop before an allocation that cannot succeed; of several ranks all stop, or none.
 
     Raises:
         MemoryShortError: more is needed than the device has free.
     """
-    available = available_bytes(device)
+    available = needed_bytes + group.least(available_bytes(device) - needed_bytes)
     if needed_bytes > available:
         raise MemoryShortError(
             f"{purpose} needs {needed_bytes / GIB:.1f} GiB on {device}, {available / GIB:.1f} GiB are free; "
@@ -56,10 +57,11 @@ def workspace_bytes(
     """
     hidden = config.hidden_size
     inner = max(getattr(config, "intermediate_size", 0) or 0, getattr(config, "ffn_dim", 0), hidden)
+    inner = max(inner // group.size(), hidden)
     rows = num_tokens * (3 * inner + 8 * hidden) * element_bytes
     pairs = num_tokens * (past_tokens + num_tokens)
     masks = 2 * pairs * element_bytes if getattr(config, "sliding_window", None) or past_tokens else 0
-    scores = 0 if fused else 3 * pairs * config.num_attention_heads * max(4, element_bytes)
+    scores = 0 if fused else 3 * pairs * (config.num_attention_heads // group.size()) * max(4, element_bytes)
     return int(rows + masks + scores)
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import psutil
@@ -15,8 +14,11 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.import_utils import is_flash_attn_2_available
 
+from bench.arms import group
+from bench.arms.checkpoint import load_weights
 from bench.arms.memory import require_memory
 from bench.arms.norms import speed_up_norms
+from bench.arms.shard import attention_is_whole, divide, held_elements, keep_own_heads, local, plan_changes
 from bench.arms.weights import fill_weights
 from bench.catalog.geometry import AttentionKind, LayerKind
 
@@ -31,14 +33,11 @@ NOT_DIMENSIONS = {"model_type", "architectures", "auto_map", "torch_dtype", "dty
 NOT_DIMENSIONS |= {"_attn_implementation", "attn_implementation", "use_cache", "transformers_version"}
 EAGER_NOTICE = "attention_eager"
 ROUTING_NOTICE = "moe_random_routing"
+WHOLE_ATTENTION_NOTICE = "attention_whole"  # the library's plan divides the feed-forward alone
 
 
 class UnsupportedArchitectureError(Exception):
     """A model that cannot be measured truthfully; names the field or layer that is not understood."""
-
-
-class WeightsError(Exception):
-    """Real weights that cannot be used as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +111,9 @@ def read_config(raw: Mapping[str, Any]) -> PretrainedConfig:
 
 
 def usable_cores() -> int:
-    """Physical cores that this process may run on."""
+    """Physical cores that this process may run on: of several ranks, its share."""
     allowed = len(psutil.Process().cpu_affinity() or ())
-    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
+    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed) // group.size())
 
 
 def find_layers(model: PreTrainedModel) -> tuple[Any, nn.ModuleList]:
@@ -149,12 +148,16 @@ def find_kinds(model: PreTrainedModel) -> tuple[LayerKind, ...]:
     )
 
 
-def describe_model(raw: Mapping[str, Any]) -> tuple[tuple[LayerKind, ...], tuple[int, ...], int]:
-    """Kinds of all layers, weight elements of each, and weight elements outside the layers."""
+def describe_model(
+    raw: Mapping[str, Any], device_type: str = "cpu"
+) -> tuple[tuple[LayerKind, ...], tuple[int, ...], int]:
+    """Kinds of all layers, weight elements that this rank holds of each, and of what is outside the layers."""
     model = _outline(read_config(raw), torch.float32, "eager")
     kinds = find_kinds(model)
-    sizes = tuple(sum(p.numel() for p in layer.parameters()) for layer in find_layers(model)[1])
-    return kinds, sizes, sum(p.numel() for p in model.parameters()) - sum(sizes)
+    if group.size() > 1:
+        divide(model, device_type)
+    sizes = tuple(held_elements(layer) for layer in find_layers(model)[1])
+    return kinds, sizes, held_elements(model) - sum(sizes)
 
 
 def build_model(
@@ -171,7 +174,8 @@ def build_model(
     """The model on `device` with only the real model's `layers` (None: all), ready for inference.
 
     The whole model is laid out without memory first, so that each kept layer is exactly what it is in the
-    real model (its window, experts, rotary rule), and then cut down; only what is left gets memory.
+    real model (its window, experts, rotary rule), and then cut down; only what is left gets memory.  In a
+    group of ranks, that is this rank's shard of every kept layer.
 
     Args:
         raw: content of a Hugging Face config.json.
@@ -189,7 +193,11 @@ def build_model(
     kept = tuple(range(len(model_kinds))) if layers is None else tuple(layers)
     if weights is None:
         _keep_layers(model, kept)
-    needed = sum(p.numel() * p.element_size() for p in model.parameters()) + reserve_bytes
+    whole_attention = group.size() > 1 and attention_is_whole(model)
+    changes = plan_changes(model, group.size())
+    if group.size() > 1:
+        divide(model, device.type)
+    needed = sum(local(p).numel() * p.element_size() for p in model.parameters()) + reserve_bytes
     require_memory(needed, device, purpose=f"{config.model_type} with {len(kept)} layers")
     if device.type == "cpu":
         torch.set_num_threads(usable_cores())
@@ -198,13 +206,18 @@ def build_model(
         model.tie_weights()
         fill_weights(model, seed)
     else:
-        model = _load_weights(weights, config, dtype, chosen)
+        model = load_weights(
+            weights, config, dtype=dtype, attention=chosen, device_type=device.type, plan_changes=changes
+        )
         nn.Module.to(model, device)
         _keep_layers(model, kept)
+    if group.size() > 1:
+        keep_own_heads(model)
     model.requires_grad_(False)
     model.train(False)
     speed_up_norms(model)
-    return _described(model, kept, model_kinds, dtype=dtype, device=device, random=weights is None)
+    built = _described(model, kept, model_kinds, dtype=dtype, device=device, random=weights is None)
+    return replace(built, notices=(*built.notices, WHOLE_ATTENTION_NOTICE)) if whole_attention else built
 
 
 def choose_attention(config: PretrainedConfig, asked: str, device: torch.device) -> str:
@@ -255,32 +268,6 @@ def _set_depth(config: PretrainedConfig, num_layers: int, layer_types: Sequence[
     config.num_hidden_layers = num_layers
     if layer_types is not None:
         config.layer_types = list(layer_types)
-
-
-def _load_weights(
-    folder: str, config: PretrainedConfig, dtype: torch.dtype, attention: str
-) -> PreTrainedModel:
-    path = Path(folder)
-    if not any(path.glob("*.safetensors")):
-        raise WeightsError(f"{folder}: no *.safetensors here; download the model's folder first and name it")
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        str(path),
-        config=config,
-        dtype=dtype,
-        attn_implementation=attention,
-        local_files_only=True,
-        use_safetensors=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-    )
-    model: PreTrainedModel = loaded[0]
-    report: dict[str, Any] = loaded[1]
-    lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
-    if lacking:
-        raise WeightsError(
-            f"{folder}: {len(lacking)} tensors missing or of another shape, first {lacking[0]}"
-        )
-    return model
 
 
 def _described(

@@ -48,6 +48,7 @@ def _eps(module: nn.Module) -> float:
 def _find_offset(module: nn.Module) -> float | None:
     """What the norm adds to its weight: 0 mostly, 1 in Gemma's; None where it is another function."""
     probe = deepcopy(module)
+    vars(probe).pop("forward", None)  # a tensor-parallel plan wraps that of the module itself
     probe.weight.copy_(torch.linspace(-1.5, 2.5, probe.weight.numel()))  # type: ignore[operator]
     weight: torch.Tensor = probe.weight  # type: ignore[assignment]
     values = (

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from bench.arms import group
 from bench.arms.cache import BlockCache, cache_over
 from bench.arms.model import BuiltModel
 from kvio.blocks import KVBlocks
@@ -103,9 +104,13 @@ def require_positions(built: BuiltModel, num_tokens: int) -> None:
 
 
 def finish(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has done all that it was given, and so have those of all other ranks.
+
+    What is timed from one `finish` to the next therefore takes as long as the slowest rank.
+    """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+    group.wait()
 
 
 def finish_stream(device: torch.device) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bench.arms import group
 from bench.arms.case import Case, Outcome
 from bench.arms.proof import Evidence
 from bench.arms.walk import FreshWalk, tokens_to_load
@@ -200,8 +201,9 @@ class Reading:
         limited = self._exceeds_limit(split, load_s)
         if before is None:
             return Proof(data_path=self._settings.backend, notices=limited)
-        self._evidence.require_plausible(split.num_bytes, load_s)
-        moved = self._evidence.read_counters().moved_since(before)
+        total_bytes = group.total(split.num_bytes)
+        self._evidence.require_plausible(total_bytes, load_s)
+        moved = self._evidence.read_counters().moved_since(before).share(split.num_bytes, total_bytes)
         direct = self.geometry.direct
         state, notices = self._evidence.prove_cache_state(
             asked_direct=direct,
@@ -217,7 +219,7 @@ class Reading:
     def _exceeds_limit(self, split: LoadSplit, load_s: float) -> tuple[str, ...]:
         """A short read after a pause gets through faster than the kernel's limit lets a long one."""
         limit = self._settings.limit_bytes_per_s
-        above = limit is not None and split.num_bytes > LIMIT_TOLERANCE * limit * load_s
+        above = limit is not None and group.total(split.num_bytes) > LIMIT_TOLERANCE * limit * load_s
         return ("above_limit",) if above else ()
 
     def verify(self, ready: Prepared, blocks: KVBlocks, state: torch.Tensor) -> bool | None:

@@ -1,6 +1,6 @@
 """Attention blocks that keep something per token: grouped heads (MHA, GQA, MQA), and latents (MLA)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.catalog.fields import CatalogError
 from bench.catalog.kvdtype import PACKED_LATENT, KVDtype
@@ -45,6 +45,14 @@ class GroupedAttention:
         inputs = [(width, self.hidden_size) for width in (gated, key, key)]
         return [*inputs, (self.hidden_size, query)]
 
+    def divided(self, num_ranks: int) -> "GroupedAttention":
+        """What one of several ranks computes: its share of the heads, never less than one K and V head."""
+        return replace(
+            self,
+            num_heads=self.num_heads // num_ranks,
+            num_kv_heads=-(-self.num_kv_heads // num_ranks),
+        )
+
     @property
     def params(self) -> int:
         """Parameters of one layer's attention."""
@@ -70,7 +78,7 @@ class GroupedAttention:
         Heads are divided among the ranks; above num_kv_heads ranks each still needs one whole head, so
         that heads are replicated and the bytes no longer shrink.
         """
-        heads = -(-self.num_kv_heads // tensor_parallel)
+        heads = self.divided(tensor_parallel).num_kv_heads
         token_bytes = heads * self.head_dim * dtype.element_bytes
         return tuple(Plane(layer, role, token_bytes, window_tokens) for role in ("k", "v"))
 
@@ -140,6 +148,10 @@ class LatentAttention:
                 (index.num_heads, hidden),
             ]
         return shapes
+
+    def divided(self, num_ranks: int) -> "LatentAttention":
+        """What one of several ranks computes: its share of the heads, and every latent."""
+        return replace(self, num_heads=self.num_heads // num_ranks)
 
     @property
     def params(self) -> int:

@@ -1,6 +1,6 @@
 """Feed-forward blocks: dense, and mixtures of experts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.catalog.attention import Shape, weights
 
@@ -19,6 +19,10 @@ class FeedForward:
         """Up (and gate), then down."""
         up = (self.intermediate_size, self.hidden_size)
         return [up] * (2 if self.gated else 1) + [(self.hidden_size, self.intermediate_size)]
+
+    def divided(self, num_ranks: int) -> "FeedForward":
+        """What one of several ranks computes: its share of the inner width."""
+        return replace(self, intermediate_size=-(-self.intermediate_size // num_ranks))
 
     @property
     def params(self) -> int:
@@ -62,6 +66,11 @@ class Experts:
         if self.shared is not None:
             shapes += self.shared.gemm_shapes
         return shapes + ([(1, self.hidden_size)] if self.shared_gate else [])
+
+    def divided(self, num_ranks: int) -> "Experts":
+        """What one of several ranks computes: its share of every expert's inner width."""
+        shared = None if self.shared is None else self.shared.divided(num_ranks)
+        return replace(self, expert=self.expert.divided(num_ranks), shared=shared)
 
     @property
     def params(self) -> int:

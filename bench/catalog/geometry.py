@@ -148,15 +148,18 @@ class Geometry:
         """The share of the layers that attend to a window or chunk."""
         return self.attention.pair_flops * sum(kind.attention in WINDOWED for kind in self.layers)
 
-    def gemm_shapes(self, kind: LayerKind) -> list[Shape]:
-        """(out_features, in_features) of every matrix that one token passes in one layer of that kind."""
+    def gemm_shapes(self, kind: LayerKind, tensor_parallel: int = 1) -> list[Shape]:
+        """(out_features, in_features) of every matrix that one token passes in one layer of that kind, on one rank.
+
+        Linear attention is not divided.
+        """
         shapes: list[Shape] = []
         if kind.attention == "linear":
             shapes += self._linear().gemm_shapes
         elif kind.attention != "none":
-            shapes += self._attention(kind).gemm_shapes
+            shapes += self._attention(kind).divided(tensor_parallel).gemm_shapes
         block = self._feed_forward(kind)
-        return shapes + ([] if block is None else block.gemm_shapes)
+        return shapes + ([] if block is None else block.divided(tensor_parallel).gemm_shapes)
 
     def layer_flops(self, kind: LayerKind, num_tokens: int, *, past_tokens: int = 0) -> int:
         """Operations of one layer for `num_tokens` tokens after `past_tokens` whose KV is in place."""

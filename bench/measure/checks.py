@@ -8,14 +8,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import torch
+
+from bench.arms import group
 from bench.arms.answer import check_answer
 from bench.arms.case import CannotHoldError, Case
 from bench.arms.depth import NothingHeldOutError, check_scaling
 from bench.arms.gemm import GemmArm
 from bench.arms.hybrid import PartOfModelError, require_whole
 from bench.arms.load import LoadArm
-from bench.arms.memory import MemoryGuard
 from bench.arms.prefill import draw_tokens, finish
+from bench.arms.together import guard
 from bench.measure.clock import Clock
 from bench.measure.exchange import HybridExchange, StoreExchange
 from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, Message, PreflightJob, SeriesSkipped
@@ -34,6 +37,7 @@ WARMUP_TOKENS = 16  # the walk begins with a forward as short as this
 PROBE_SHAPE = (1024, 1024)  # of the matrix whose product compares the dtypes
 PROBE_TOKENS = 128
 NUM_NULL_SAMPLES = 5
+NUM_WAITS = 20
 SLOW_DTYPE_RATIO = 0.5  # of the float32 rate; below it the dtype has no hardware support here
 
 
@@ -41,6 +45,8 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
     """Messages of the preflight: rates of the dtypes, costs by rising length, then the checks."""
     setup = work_out(job.plan)
     bench = open_workbench(setup, longest=job.lengths[0], now_s=clock.now_s, seed=job.plan.seed)
+    if group.size() > 1:
+        yield CheckDone("group", _price_waiting(bench))
     yield _compare_dtypes(bench)
     hybrid = [name for name, info in setup.series.items() if info.arm == "hybrid" and info.skipped is None]
     skipped = _find_part(bench)
@@ -93,14 +99,14 @@ class _Walk:
     def _time(self, case: Case, *, warm_up: bool) -> CaseCost:
         now_s = self._bench.now_s
         blocks_tokens = case.prefix_tokens + case.suffix_tokens
-        arm = MemoryGuard(self._bench.recompute_arm(self._bench.prefill(blocks_tokens), seed=0))
+        arm = guard(self._bench.recompute_arm(self._bench.prefill(blocks_tokens), seed=0))
         if warm_up:
             short = (min(case.prefix_tokens, WARMUP_TOKENS), min(case.suffix_tokens, WARMUP_TOKENS))
             arm.warm_up(Case(case.arm, case.series, *short))
         began_s = now_s()
         arm.prepare(case)
         seconds = arm.run(case).seconds
-        return CaseCost(case, wall_s=now_s() - began_s, seconds=seconds)
+        return CaseCost(case, wall_s=group.of_first(lambda: now_s() - began_s), seconds=seconds)
 
     def affordable_tokens(self) -> int:
         """Tokens whose prefill takes about a check's share of the budget: a power of two from 32 to 1024."""
@@ -111,12 +117,29 @@ class _Walk:
         return tokens
 
 
+def _price_waiting(bench: Workbench) -> dict[str, Any]:
+    """Who measures together, and what it costs that none goes on before all have come: every timed part has it."""
+    waits_s = []
+    for _ in range(NUM_WAITS):
+        began_s = bench.now_s()
+        group.wait()
+        waits_s.append(bench.now_s() - began_s)
+    layout = bench.setup.layout
+    return {
+        "ranks": group.size(),
+        "backend": "nccl" if bench.device.type == "cuda" else "gloo",
+        "threads_of_rank": torch.get_num_threads(),
+        "kv_token_bytes_of_rank": layout.bytes_per_token,
+        "wait_s": statistics.median(waits_s),
+    }
+
+
 def compare_rates(bench: Workbench) -> dict[str, float]:
     """FLOP/s of one matrix product in the run's dtype and in float32, by dtype."""
     case = Case("gemm", "gemm", PROBE_TOKENS)
     rates: dict[str, float] = {}
     for name in sorted({bench.setup.plan.dtype, "float32"}):
-        arm = GemmArm([PROBE_SHAPE], dtype=DTYPES[name], device=bench.device, now_s=bench.now_s)
+        arm = guard(GemmArm([PROBE_SHAPE], dtype=DTYPES[name], device=bench.device, now_s=bench.now_s))
         arm.warm_up(case)
         rates[name] = statistics.median(arm.run(case).flops_per_s or 0.0 for _ in range(5))
         arm.close()

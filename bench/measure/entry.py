@@ -2,9 +2,11 @@
 
 from multiprocessing.connection import Connection
 
+from bench.measure.jobs import Seat
 
-def serve(pipe: Connection) -> None:
-    """Take one job from the pipe and carry it out."""
+
+def serve(pipe: Connection, seat: Seat | None = None) -> None:
+    """Take one job from the pipe and carry it out, alone or as one of several ranks."""
     from bench.measure.worker import serve_job  # the fork server has it loaded; the parent never needs it
 
-    serve_job(pipe)
+    serve_job(pipe, seat)

@@ -66,10 +66,8 @@ def open_record(
         started_utc=started.isoformat(timespec="seconds"),
         plan=setup.plan,
         model_name=setup.model.name,
-        kv_bytes_per_token=setup.layout.bytes_per_token,
-        kv_bytes_at={
-            n: setup.layout.bytes_at(n) for n in walk_lengths(setup.chunk_tokens, setup.most_tokens)
-        },
+        kv_bytes_per_token=setup.bytes_per_token,
+        kv_bytes_at={n: setup.bytes_at(n) for n in walk_lengths(setup.chunk_tokens, setup.most_tokens)},
         chunk_tokens=setup.chunk_tokens,
         series=setup.series,
         machine=machine,
@@ -78,7 +76,10 @@ def open_record(
         notices=(
             *skipped,
             *_first_notices(
-                setup, other_runs=other_runs, busy_share=machine.get("noise", {}).get("busy_share", 0.0)
+                setup,
+                machine,
+                other_runs=other_runs,
+                busy_share=machine.get("noise", {}).get("busy_share", 0.0),
             ),
         ),
         checks=_simulated_truth(setup),
@@ -98,7 +99,9 @@ def _simulated_truth(setup: Setup) -> dict[str, Any]:
     return {"truth": {"crossover_tokens": [round(root, 1) for root in crossings]}}
 
 
-def _first_notices(setup: Setup, *, other_runs: int, busy_share: float) -> tuple[Notice, ...]:
+def _first_notices(
+    setup: Setup, machine: Mapping[str, Any], *, other_runs: int, busy_share: float
+) -> tuple[Notice, ...]:
     found = [
         Notice(code=code, message=f"{load.name}: {message}")
         for load in setup.loads
@@ -109,6 +112,10 @@ def _first_notices(setup: Setup, *, other_runs: int, busy_share: float) -> tuple
             f"other work took {busy_share:.0%} of the processor when the sweep began: expect wide intervals"
         )
         found.append(Notice(code="busy_machine", message=message))
+    ranks, cores = setup.plan.tensor_parallel, machine.get("usable_cores")
+    if cores is not None and not machine.get("gpus") and ranks > cores:
+        message = f"{ranks} ranks share {cores:g} cores: they take turns where they should work at once"
+        found.append(Notice(code="ranks_share_cores", message=message))
     if other_runs:
         message = (
             f"{other_runs} other sweep(s) used the same folder when this one began: each disturbs the other"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 from bench.arms.case import Case
@@ -59,6 +60,23 @@ class PreflightJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Seat:
+    """The place of one process among the ranks that carry out a job together.
+
+    Args:
+        rank: of this process, from 0.
+        size: number of ranks.
+        port: on this machine, where they meet.
+        listener: the socket that listens there, for rank 0; None for the others.
+    """
+
+    rank: int
+    size: int
+    port: int
+    listener: socket | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SampleTaken:
     """A timed call is over; `wall_s` is what it cost with its preparation."""
 
@@ -102,10 +120,16 @@ class CheckDone:
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """The job cannot go on; one line that says why.  `refused`: what was asked cannot be done on this machine."""
+    """The job cannot go on; one line that says why.
+
+    Args:
+        refused: what was asked cannot be done on this machine.
+        lost_others: it is another rank that failed, and this one only missed it.
+    """
 
     reason: str
     refused: bool = False
+    lost_others: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def look_ahead(setup: Setup, site: Site, *, start_s: float, checked: bool, obser
 
     def prior_s(case: Case) -> float:
         rate = plan.limit_bytes_per_s or LEAST_BYTES_PER_S
-        load_s = setup.layout.bytes_at(case.prefix_tokens) / rate
+        load_s = setup.bytes_at(case.prefix_tokens) / rate
         if case.arm != "hybrid":
             return load_s
         return min(load_s, costs.expected_s(replace(case, arm="recompute", series=RECOMPUTE)))

@@ -58,7 +58,7 @@ class Setup:
 
     @property
     def series(self) -> dict[str, SeriesInfo]:
-        """All series of the run, as the record lists them."""
+        """All series of the run, as the record lists them; sizes and threads of a load are those of one rank."""
         plan = self.plan
         recompute = SeriesInfo(
             arm="recompute",
@@ -67,12 +67,22 @@ class Setup:
                 "attention": plan.attention,
                 "prefill_chunk": plan.prefill_chunk,
                 "layers": plan.layers,
+                **_ranks(plan),
             },
         )
-        loads = {load.name: _describe(load) for load in self.loads}
-        hybrids = {name_hybrid(load.name): _describe_hybrid(load) for load in self.loads if plan.hybrid}
-        gemm = SeriesInfo(arm="gemm", label="matrix products alone")
+        loads = {load.name: _describe(load, plan) for load in self.loads}
+        hybrids = {name_hybrid(load.name): _describe_hybrid(load, plan) for load in self.loads if plan.hybrid}
+        gemm = SeriesInfo(arm="gemm", label="matrix products alone", settings=_ranks(plan))
         return {RECOMPUTE: recompute, **loads, **hybrids, GEMM: gemm}
+
+    def bytes_at(self, num_tokens: int) -> int:
+        """Bytes that all ranks together keep for a prefix: heads that several ranks need count for each."""
+        return self.layout.bytes_at(num_tokens) * self.plan.tensor_parallel
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes that one more token adds on all ranks together, while no window is full."""
+        return self.layout.bytes_per_token * self.plan.tensor_parallel
 
 
 def work_out(plan: Plan) -> Setup:
@@ -92,6 +102,7 @@ def work_out(plan: Plan) -> Setup:
     most = model.geometry.max_position_embeddings or UNLIMITED_TOKENS
     chunk = max(load.geometry.chunk_tokens for load in loads)
     _require_one_world(plan)
+    _require_ranks(plan, model)
     if plan.suffix_tokens + chunk > most:
         raise PlanError(
             f"a suffix of {plan.suffix_tokens} tokens after a prefix of {chunk} is beyond the model's maximum of {most}"
@@ -117,6 +128,35 @@ def _require_one_world(plan: Plan) -> None:
         raise PlanError(f"the simulated backend cannot be measured beside {real[0]}; run two sweeps")
 
 
+def _require_ranks(plan: Plan, model: Model) -> None:
+    """Each rank has whole heads, and a device of its own."""
+    ranks, attention = plan.tensor_parallel, model.geometry.attention
+    if ranks == 1:
+        return
+    heads = attention.num_heads
+    shared = getattr(attention, "num_kv_heads", ranks)  # MLA has none, every rank keeps its latents
+    if heads % ranks or (shared % ranks and ranks % shared):
+        fitting = [n for n in range(2, heads + 1) if heads % n == 0 and (shared % n == 0 or n % shared == 0)]
+        raise PlanError(
+            f"{model.key}: {heads} attention heads ({shared} of K and V) cannot be divided among {ranks} ranks; "
+            f"try --tp {', '.join(map(str, fitting))}"
+        )
+    if plan.hybrid:
+        raise PlanError(
+            "the hybrid arm is measured on one rank only: the ranks would meet at different tokens; "
+            "leave --hybrid or --tp out"
+        )
+    if plan.simulation is not None:
+        raise PlanError("a simulated sweep has no ranks; leave --tp out, or name another --backend")
+    if plan.device.startswith("cuda:"):
+        raise PlanError(f"--device {plan.device} is one GPU, {ranks} ranks need as many; try --device cuda")
+
+
+def _ranks(plan: Plan) -> dict[str, int]:
+    """The setting of a series that several ranks measure together; nothing for one."""
+    return {} if plan.tensor_parallel == 1 else {"tensor_parallel": plan.tensor_parallel}
+
+
 def _load_series(spec: LoadSpec, layout: KVLayout) -> LoadSeries:
     kind = find_backend(spec.backend)
     _require_known_options(spec, kind)
@@ -140,7 +180,7 @@ def _require_known_options(spec: LoadSpec, kind: BackendKind) -> None:
         raise PlanError(f"{spec.backend} has no option {unknown[0]!r}; it has: {known}")
 
 
-def _describe(load: LoadSeries) -> SeriesInfo:
+def _describe(load: LoadSeries, plan: Plan) -> SeriesInfo:
     preset = load.geometry.preset
     reads_files = find_backend(load.spec.backend).from_storage
     settings = {
@@ -155,13 +195,14 @@ def _describe(load: LoadSeries) -> SeriesInfo:
         "request_bytes": preset.request_bytes or load.geometry.slot_bytes,
         "open_per_read": preset.open_per_read,
         **load.spec.options,
+        **_ranks(plan),
     }
     return SeriesInfo(arm="load", label=f"{load.spec.backend}, {preset.name} layout", settings=settings)
 
 
-def _describe_hybrid(load: LoadSeries) -> SeriesInfo:
+def _describe_hybrid(load: LoadSeries, plan: Plan) -> SeriesInfo:
     """The series beside `load`; with `skipped`, the reason, where it cannot be measured."""
-    loads = _describe(load)
+    loads = _describe(load, plan)
     settings = {**loads.settings, "load_series": load.name}
     if load.spec.backend != "simulated" and not find_backend(load.spec.backend).moves_bytes:
         settings["skipped"] = (

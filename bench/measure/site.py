@@ -38,7 +38,7 @@ def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
     plan = setup.plan
     if plan.simulation is not None:
         virtual = VirtualClock()
-        simulated = SimulatedSource(plan.simulation, clock=virtual, num_bytes=setup.layout.bytes_at)
+        simulated = SimulatedSource(plan.simulation, clock=virtual, num_bytes=setup.bytes_at)
         yield Site(virtual, simulated, None, 0.0)
         return
     clock = MonotonicClock()
@@ -56,5 +56,6 @@ def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
             clock=clock,
             attach=None if limit is None else limit.attach,
             overrun_s=OVERRUN_SHARE * plan.budget_s,
+            num_ranks=plan.tensor_parallel,
         )
         yield Site(clock, source, scratch, start_s, other_runs)

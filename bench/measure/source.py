@@ -3,17 +3,15 @@
 import multiprocessing
 import random
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 from typing import Protocol
 
 from bench.arms.case import Case
 from bench.arms.simulated import SimulatedArm, meet_simulated
 from bench.measure.clock import Clock, VirtualClock
-from bench.measure.jobs import CaseCost, Job, JobDone, JobFailed, Message, PreflightJob, RoundJob
+from bench.measure.crew import open_crew
+from bench.measure.jobs import CaseCost, Job, JobDone, Message, PreflightJob, RoundJob
 from bench.measure.plan import SimulationSpec
 from bench.measure.sampling import measure_passes
-
-STOP_WAIT_S = 5.0  # time that a terminated process gets before it is killed
 
 
 class Source(Protocol):
@@ -27,23 +25,25 @@ class Source(Protocol):
 
 
 class ProcessSource:
-    """Each job in a fresh process, forked from a server that has imported torch and touched no device.
+    """Each job in fresh processes, forked from a server that has imported torch and touched no device.
 
     Args:
-        work: what the process does with its end of the pipe and the job.
+        work: what a process does with its end of the pipe, the job, and its seat among several.
         preload: modules that the fork server imports once.
         attach: called with the process id before the job is handed over (puts it under a read limit); None for nothing.
         overrun_s: how long after its deadline a job is left running before it is stopped.
+        num_ranks: processes that carry out one job together.
     """
 
     def __init__(
         self,
-        work: Callable[[Connection], None],
+        work: Callable[..., None],
         *,
         preload: list[str],
         clock: Clock,
         attach: Callable[[int], None] | None,
         overrun_s: float,
+        num_ranks: int = 1,
     ) -> None:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(preload)
@@ -51,48 +51,20 @@ class ProcessSource:
         self._clock = clock
         self._attach = attach
         self._overrun_s = overrun_s
+        self._num_ranks = num_ranks
 
     def run(self, job: Job) -> Iterator[Message]:
         """Messages of the job as they arrive."""
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=self._work, args=(theirs,), daemon=True)
-        process.start()
-        theirs.close()
-        try:
-            assert process.pid is not None  # started above
-            if self._attach is not None:
-                self._attach(process.pid)
-            ours.send(job)
-            yield from self._receive(ours, job)
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            process.join(STOP_WAIT_S)
-            yield JobFailed(_describe_exit(process.exitcode))
-        finally:
-            ours.close()
-            process.join(0 if process.exitcode is not None else 0.5)
-            if process.is_alive():
-                process.kill()
-                process.join(STOP_WAIT_S)
-
-    def _receive(self, pipe: Connection, job: Job) -> Iterator[Message]:
-        latest_s = job.deadline_s + self._overrun_s
-        while True:
-            if not pipe.poll(max(0.0, latest_s - self._clock.now_s())):
-                yield JobDone()
-                return
-            message = pipe.recv()
-            yield message
-            if isinstance(message, (JobDone, JobFailed)):
-                return
+        with open_crew(self._context, self._work, self._num_ranks) as crew:
+            for pid in crew.pids:
+                if self._attach is not None:
+                    self._attach(pid)
+            crew.hand_over(job)
+            latest_s = job.deadline_s + self._overrun_s
+            yield from crew.messages(lambda: latest_s - self._clock.now_s())
 
     def close(self) -> None:
         """Nothing outlives `run`."""
-
-
-def _describe_exit(code: int | None) -> str:
-    if code == -9:
-        return "the measuring process was killed (out of memory?)"
-    return f"the measuring process ended with exit code {code}"
 
 
 class SimulatedSource:

@@ -13,6 +13,7 @@ from kvio.store import ChunkStore
 
 DEFAULT_WORKING_SET_BYTES = 4 * 2**30  # enough for several samples of a long prefix, seconds to write
 DISK_SHARE = 0.25  # of the free space, at most
+RANK_SEED_STEP = 2**31  # beyond every seed of a plan, so that no two ranks' bytes are alike
 MEMORY_SHARE = 0.15  # of the available host memory that the KV blocks of one prefix may take, at most
 
 
@@ -32,8 +33,9 @@ def most_tokens(setup: Setup, scratch: Path | None) -> int:
     most = setup.most_tokens - setup.plan.suffix_tokens
     if scratch is None:
         return most
-    room_bytes = working_set_bytes(setup, scratch) // len(_by_geometry(setup.loads))
-    memory_bytes = int(MEMORY_SHARE * psutil.virtual_memory().available)
+    ranks = setup.plan.tensor_parallel  # each with files and blocks of its own
+    room_bytes = working_set_bytes(setup, scratch) // len(_by_geometry(setup.loads)) // ranks
+    memory_bytes = int(MEMORY_SHARE * psutil.virtual_memory().available) // ranks
     for load in setup.loads:
         per_chunk = load.geometry.padded_bytes
         in_files = room_bytes // per_chunk * load.geometry.chunk_tokens - setup.plan.suffix_tokens
@@ -41,8 +43,9 @@ def most_tokens(setup: Setup, scratch: Path | None) -> int:
         most = min(most, in_files, in_memory)
     if most < setup.chunk_tokens:
         raise PlanError(
-            f"{scratch.parent}: a working set of {room_bytes / 1e9:.2f} GB and {memory_bytes / 1e9:.2f} GB of memory do "
-            f"not hold one chunk of {setup.chunk_tokens} tokens; free some, or try --chunk-tokens or --working-set"
+            f"{scratch.parent}: a working set of {room_bytes / 1e9:.2f} GB and {memory_bytes / 1e9:.2f} GB of memory "
+            f"{'for each rank ' if ranks > 1 else ''}do not hold one chunk of {setup.chunk_tokens} tokens; "
+            f"free some, or try --chunk-tokens or --working-set"
         )
     return most
 
@@ -57,6 +60,8 @@ def _by_geometry(loads: tuple[LoadSeries, ...]) -> dict[ChunkGeometry, list[Load
 def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Path]:
     """Write the chunk files; the directory of each series.  Series of equal geometry share their files.
 
+    Of several ranks each has a store of its own shard, with other bytes, in its `rank_directory`.
+
     There are enough files for every sample of a round to read others, and for all rounds where a working set
     was asked for, as far as that allows.
 
@@ -66,7 +71,8 @@ def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Pat
     """
     found: dict[str, Path] = {}
     shared = _by_geometry(setup.loads)
-    room_bytes = working_set_bytes(setup, scratch) // len(shared)
+    ranks = setup.plan.tensor_parallel
+    room_bytes = working_set_bytes(setup, scratch) // len(shared) // ranks
     for number, (geometry, loads) in enumerate(shared.items()):
         directory = _directory(scratch, number)
         directory.mkdir(mode=0o700)
@@ -82,22 +88,30 @@ def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Pat
                 f"{room_bytes}; try a larger --working-set or shorter prefixes"
             )
         num_chunks = max(at_once, min(wanted, room_bytes // geometry.padded_bytes))
-        ChunkStore.create(
-            directory,
-            geometry,
-            num_chunks=num_chunks,
-            seed=setup.plan.seed,
-            num_states=readers * setup.plan.num_samples,
-        )
+        for rank in range(ranks):
+            own = rank_directory(directory, rank, ranks)
+            own.mkdir(mode=0o700, exist_ok=True)
+            ChunkStore.create(
+                own,
+                geometry,
+                num_chunks=num_chunks,
+                seed=setup.plan.seed + rank * RANK_SEED_STEP,
+                num_states=readers * setup.plan.num_samples,
+            )
         found.update({load.name: directory for load in loads})
     return found
+
+
+def rank_directory(directory: Path, rank: int, num_ranks: int) -> Path:
+    """Where one rank's chunk files are: the series' own directory, or of several ranks a part of it."""
+    return directory if num_ranks == 1 else directory / f"rank-{rank}"
 
 
 def store_bytes(setup: Setup, scratch: Path) -> dict[str, int]:
     """Bytes of chunk files by series; nothing for stores that were never written."""
     found: dict[str, int] = {}
     for number, loads in enumerate(_by_geometry(setup.loads).values()):
-        files = _directory(scratch, number).glob("chunk-*")
+        files = _directory(scratch, number).rglob("chunk-*")
         num_bytes = sum(path.stat().st_size for path in files)
         found.update({load.name: num_bytes for load in loads})
     return found

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from bench.arms import group
 from bench.arms.cache import sub_layout
 from bench.arms.case import Arm
 from bench.arms.depth import choose_layers
@@ -20,6 +21,7 @@ from bench.arms.proof import KernelEvidence
 from bench.arms.reading import LoadSettings, Reading
 from bench.arms.recompute import RecomputeArm
 from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, Setup, name_hybrid
+from bench.measure.stores import rank_directory
 from kvio.blockdev import describe_storage
 from kvio.blocks import KVBlocks
 from kvio.layout import KVLayout
@@ -32,17 +34,23 @@ class DeviceError(Exception):
     """The device that was asked for is not there."""
 
 
-def pick_device(asked: str) -> torch.device:
-    """The device to measure on: `auto` is the first GPU, else the CPU.
+def pick_device(asked: str, rank: int = 0, num_ranks: int = 1) -> torch.device:
+    """The device to measure on: `auto` is the first GPU, else the CPU; of several ranks, each has its own GPU.
 
     Raises:
-        DeviceError: a GPU was asked for and there is none.
+        DeviceError: a GPU was asked for and there is none, or there are fewer than ranks.
     """
-    if asked == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if asked.startswith("cuda") and not torch.cuda.is_available():
         raise DeviceError(f"device {asked}: torch {torch.__version__} sees no GPU here; try --device cpu")
-    return torch.device(asked)
+    if asked == "auto":
+        asked = "cuda" if torch.cuda.is_available() else "cpu"
+    if asked != "cuda" or num_ranks == 1:
+        return torch.device(asked)
+    if torch.cuda.device_count() < num_ranks:
+        raise DeviceError(
+            f"{num_ranks} ranks need as many GPUs, torch sees {torch.cuda.device_count()}; try a smaller --tp"
+        )
+    return torch.device("cuda", rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,7 @@ class Workbench:
         geometry = self.setup.model.geometry
         kind = max(set(geometry.layers), key=geometry.layers.count)
         return GemmArm(
-            geometry.gemm_shapes(kind),
+            geometry.gemm_shapes(kind, self.setup.plan.tensor_parallel),
             dtype=self.built.dtype,
             device=self.device,
             now_s=self.now_s,
@@ -137,19 +145,21 @@ def open_workbench(setup: Setup, *, longest: int, now_s: Callable[[], float], se
         UnsupportedArchitectureError, MemoryShortError, WeightsError
     """
     plan = setup.plan
-    device = pick_device(plan.device)
+    device = pick_device(plan.device, group.rank(), group.size())
     if device.type == "cpu":
         keep_freed_memory()
-    kinds, elements, fixed = describe_model(setup.model.config)
+    kinds, elements, fixed = describe_model(setup.model.config, device.type)
     dtype = DTYPES[plan.dtype]
     kv_bytes = setup.layout.bytes_at(longest)
-    layers = choose_layers(
-        kinds,
-        [count * dtype.itemsize for count in elements],
-        fixed_bytes=fixed * dtype.itemsize,
-        available_bytes=available_bytes(device),
-        choice=plan.layers,
-        kv_bytes=kv_bytes // len(kinds),
+    layers = group.of_first(
+        lambda: choose_layers(
+            kinds,
+            [count * dtype.itemsize for count in elements],
+            fixed_bytes=fixed * dtype.itemsize,
+            available_bytes=available_bytes(device),
+            choice=plan.layers,
+            kv_bytes=kv_bytes // len(kinds),
+        )
     )
     built = build_model(
         setup.model.config,
@@ -181,7 +191,7 @@ def make_arms(
         GEMM: bench.gemm_arm(seed=seed),
     }
     for load in bench.setup.loads:
-        store = ChunkStore.open(store_dirs[load.name])
+        store = ChunkStore.open(rank_directory(store_dirs[load.name], group.rank(), group.size()))
         arm = bench.load_arm(store, load, first_chunk=first_chunk.get(load.name, 0), first_token=step)
         arms[load.name] = arm
         if name_hybrid(load.name) in store_dirs:

@@ -6,17 +6,23 @@ import signal
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
+import torch
+
+from bench.arms import group
 from bench.arms.cache import CacheMismatchError
+from bench.arms.checkpoint import WeightsError
 from bench.arms.hybrid import PartOfModelError
-from bench.arms.memory import MemoryGuard, MemoryShortError
-from bench.arms.model import UnsupportedArchitectureError, WeightsError
+from bench.arms.memory import MemoryShortError
+from bench.arms.model import UnsupportedArchitectureError
 from bench.arms.prefill import PrefixTooLongError
+from bench.arms.shard import NotDivisibleError
+from bench.arms.together import RankShortError, guard
 from bench.measure.checks import look_ahead
 from bench.measure.clock import Clock, MonotonicClock
-from bench.measure.jobs import Job, JobDone, JobFailed, Message, PreflightJob, RoundJob
+from bench.measure.jobs import Job, JobDone, JobFailed, Message, PreflightJob, RoundJob, Seat
 from bench.measure.sampling import measure_passes
 from bench.measure.setup import work_out
-from bench.measure.workbench import DeviceError, make_arms, next_chunks, open_workbench
+from bench.measure.workbench import DeviceError, make_arms, next_chunks, open_workbench, pick_device
 from kvio.backends.protocol import KVIOError
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -24,27 +30,48 @@ REFUSALS = (
     CacheMismatchError,
     DeviceError,
     MemoryShortError,
+    NotDivisibleError,
     PartOfModelError,
     PrefixTooLongError,
+    RankShortError,
     UnsupportedArchitectureError,
     WeightsError,
 )
 
 
-def serve_job(pipe: Connection) -> None:
-    """Take one job from the pipe and carry it out; ends with JobDone or JobFailed, or with a traceback for a bug."""
+def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
+    """Take one job from the pipe and carry it out; ends with JobDone or JobFailed, or with a traceback for a bug.
+
+    With a `seat` it is one of several ranks, which all do the same; the first one tells.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
     _die_with_parent()
     job: Job = pipe.recv()
     try:
+        if seat is not None:
+            _sit_down(seat, job)
         for message in _carry_out(job, MonotonicClock()):
             pipe.send(message)
+    except RuntimeError as error:
+        loss = group.describe_loss(error)
+        if loss is None:
+            raise
+        pipe.send(JobFailed(loss, lost_others=True))
     except REFUSALS as error:
         pipe.send(JobFailed(str(error), refused=True))
     except KVIOError as error:  # before anything is measured, it is the folder that was named
         pipe.send(JobFailed(str(error), refused=isinstance(job, PreflightJob)))
     except (BrokenPipeError, EOFError, ConnectionResetError):
         os._exit(1)  # the runner is gone; nobody is left to tell
+
+
+def _sit_down(seat: Seat, job: Job) -> None:
+    """Join the other ranks at work on the same job."""
+    device = pick_device(job.plan.device, seat.rank, seat.size)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    listener = None if seat.listener is None else seat.listener.detach()
+    group.join(seat.rank, seat.size, port=seat.port, listener=listener, device_type=device.type)
 
 
 def _die_with_parent() -> None:
@@ -55,9 +82,21 @@ def _die_with_parent() -> None:
 def _carry_out(job: Job, clock: Clock) -> Iterator[Message]:
     if isinstance(job, PreflightJob):
         yield from look_ahead(job, clock)
+        group.leave()
         yield JobDone()
     else:
         yield from _measure(job, clock)
+
+
+class GroupClock:
+    """The clock of rank 0, told to all others: what depends on the time must not differ among ranks."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now_s(self) -> float:
+        """Seconds, the same on every rank."""
+        return group.of_first(self._clock.now_s)
 
 
 def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:
@@ -70,8 +109,9 @@ def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:
         bench, capacity_tokens=longest, store_dirs=job.store_dirs, first_chunk=job.first_chunk, seed=seed
     )
     try:
-        guarded = {name: MemoryGuard(arm) for name, arm in arms.items()}
-        yield from measure_passes(job, guarded, clock=clock)
+        guarded = {name: guard(arm) for name, arm in arms.items()}
+        yield from measure_passes(job, guarded, clock=clock if group.size() == 1 else GroupClock(clock))
+        group.leave()
         yield JobDone(next_chunks(arms))
     finally:
         for arm in arms.values():

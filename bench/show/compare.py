@@ -14,6 +14,7 @@ from bench.show.facts import (
     data_path,
     flatten,
     load_series,
+    say_model,
     series_label,
     spots_of,
     storage_name,
@@ -129,7 +130,7 @@ def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:
     run = result.run
     return (
         printable(run.run_id),
-        f"{printable(run.model_name)} ({run.plan.dtype})",
+        say_model(run),
         storage_name(run),
         series_label(run, spot.series),
         data_path(run, result.samples, series=spot.series) or "—",

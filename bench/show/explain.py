@@ -3,6 +3,7 @@
 EXPLANATIONS: dict[str, str] = {
     "attention_eager": "No fast attention kernel ran: recompute is slower than in a serving engine.",
     "moe_random_routing": "Random weights choose experts nearly uniformly; real text is less even.",
+    "attention_whole": "Every rank computed all of the attention: recompute is slower than in an engine with as many.",
     "slow_dtype": "This device has no hardware for the dtype: recompute is slower than it need be.",
     "wrong_answer": "After a load the model does not give the logits of recompute: trust no number.",
     "blind_answer_check": "Chunks in the wrong places would not have been noticed: the answer is unproven.",
@@ -14,6 +15,7 @@ EXPLANATIONS: dict[str, str] = {
     "unchecked_bytes": "Nobody compared what arrived with what was stored; such samples do not count.",
     "above_limit": "A short read got through faster than the kernel's limit; such samples do not count.",
     "mfu_above_one": "Recompute reached more than the matrix rate of its rounds: the processor's speed swings.",
+    "ranks_share_cores": "More ranks than cores: what all should do at once, they did in turns.",
     "busy_machine": "Other work shared the processor with the sweep; the intervals tell by how much.",
     "budget_left": "The next length would not have fitted into what was left of the budget.",
     "scaling_unchecked": "Memory held one layer of each kind only, so none could be predicted from another.",

@@ -63,6 +63,13 @@ def device_name(run: RunRecord) -> str:
     return format_fact(found) if found is not None else run.plan.device
 
 
+def say_model(run: RunRecord) -> str:
+    """The model with its dtype, and over how many ranks it was divided: "Qwen3-8B (bfloat16, 2 ranks)"."""
+    ranks = run.plan.tensor_parallel
+    divided = f", tensor parallel over {ranks} ranks" if ranks > 1 else ""
+    return f"{printable(run.model_name)} ({run.plan.dtype}{divided})"
+
+
 def storage_name(run: RunRecord) -> str:
     """The storage, and the read limit that was set on it."""
     found = look_up(run.storage, STORAGE_KEYS)

@@ -26,6 +26,7 @@ from bench.show.facts import (
     recompute_series,
     say_cache,
     say_depth,
+    say_model,
     say_repeats,
     series_label,
     storage_name,
@@ -242,7 +243,7 @@ def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> st
         for series in load_series(run, analysis)
     ]
     parts = [
-        f"{run.model_name} ({run.plan.dtype}) on {device_name(run)}",
+        f"{say_model(run)} on {device_name(run)}",
         storage_name(run),
         *(ways or ["no load series"]),
         say_repeats(samples),

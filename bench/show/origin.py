@@ -12,6 +12,7 @@ from bench.show.facts import (
     device_name,
     flatten,
     say_depth,
+    say_model,
     say_repeats,
     storage_name,
 )
@@ -131,16 +132,26 @@ def _say_result(result: object) -> tuple[str, str]:
 def subject_rows(run: RunRecord, samples: Sequence[Sample]) -> tuple[tuple[str, str], ...]:
     """What was measured: model, device, storage, sizes, repeats."""
     rows = (
-        ("model", f"{printable(run.model_name)} ({run.plan.dtype})"),
+        ("model", say_model(run)),
         ("device", device_name(run)),
         ("storage", storage_name(run)),
-        ("KV bytes per token", f"{run.kv_bytes_per_token:,} B"),
+        ("KV bytes per token", _say_token_bytes(run)),
         ("KV chunk", f"{format_tokens(run.chunk_tokens)} tokens"),
-        ("tensor parallelism", str(run.plan.tensor_parallel)),
+        ("tensor parallelism", _say_ranks(run)),
         ("repeats", say_repeats(samples)),
         ("depth", say_depth(samples) or "all layers ran"),
     )
     return rows
+
+
+def _say_ranks(run: RunRecord) -> str:
+    ranks = run.plan.tensor_parallel
+    return "none, one rank" if ranks == 1 else f"{ranks} ranks, each with its shard and its own KV chunks"
+
+
+def _say_token_bytes(run: RunRecord) -> str:
+    ranks, num_bytes = run.plan.tensor_parallel, run.kv_bytes_per_token
+    return f"{num_bytes:,} B" + (f", {num_bytes // ranks:,} B on each of {ranks} ranks" if ranks > 1 else "")
 
 
 def way_rows(run: RunRecord, samples: Sequence[Sample]) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ from bench.show.facts import (
     main_spot,
     say_cache,
     say_depth,
+    say_model,
     say_repeats,
     series_label,
     storage_name,
@@ -32,7 +33,7 @@ def describe_answer(run: RunRecord, samples: Sequence[Sample], analysis: Analysi
     spot = main_spot(run, analysis)
     if spot is None:
         return (
-            f"For {printable(run.model_name)} ({run.plan.dtype}) on {device_name(run)} "
+            f"For {say_model(run)} on {device_name(run)} "
             f"with {storage_name(run)}, nothing can be said: "
             f"no load series was measured ({say_repeats(samples)})."
         )
@@ -55,7 +56,7 @@ def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, s
     suspects = suspect_codes(run, samples, analysis, series=spot.series)
     doubt = f"; suspect: {', '.join(suspects)}" if suspects else ""
     return (
-        f"For {printable(run.model_name)} ({run.plan.dtype}) on {device_name(run)}, "
+        f"For {say_model(run)} on {device_name(run)}, "
         f"loading from {storage_name(run)}{by} over {path}{f' ({cache})' if cache else ''}, "
         f"{_predicate(spot)} ({', '.join(part for part in qualities if part)}{doubt})."
     )

@@ -70,7 +70,9 @@ def footnotes(run: RunRecord, points: Sequence[Point]) -> list[str]:
 
 
 def _title(run: RunRecord, series: str) -> str:
-    return f"{printable(run.model_name)}: recompute against load by {series_label(run, series)}"
+    ranks = run.plan.tensor_parallel
+    divided = f" over {ranks} ranks" if ranks > 1 else ""
+    return f"{printable(run.model_name)}{divided}: recompute against load by {series_label(run, series)}"
 
 
 def closing_table(run: RunRecord, analysis: Analysis) -> RenderableType:

@@ -52,6 +52,9 @@ def sweep(
     data_dir: Annotated[Path, option("where KV files go: the drive that is measured")] = SCRATCH,
     working_set: Annotated[str | None, option("bytes of KV files, such as 8GiB")] = None,
     dtype: Annotated[str, option("bfloat16, float16 or float32")] = "bfloat16",
+    tp: Annotated[
+        int, option("tensor-parallel ranks: each a process with its own GPU or share of cores")
+    ] = 1,
     device: Annotated[str, option("auto, cpu, cuda, cuda:1 …")] = "auto",
     attention: Annotated[str, option("auto, sdpa, eager, flash_attention_2")] = "auto",
     layers: Annotated[str, option("auto; all: the whole model; fit: a few layers, scaled")] = "auto",
@@ -90,6 +93,7 @@ def sweep(
         {
             "model": model,
             "dtype": dtype,
+            "tensor_parallel": tp,
             "device": device,
             "attention": attention,
             "prefill_chunk": prefill_chunk,
