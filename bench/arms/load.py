@@ -10,10 +10,11 @@ import torch
 from bench.arms.case import Case, Outcome
 from bench.arms.proof import Evidence
 from bench.arms.walk import FreshWalk, tokens_to_load
-from kvio.backends import find_backend
+from kvio.backends import BackendKind, find_backend
 from kvio.backends.protocol import KVIOError
-from kvio.backends.setting import BackendSetting, HostMemory, SimulatedDevice
+from kvio.backends.setting import BackendSetting, SimulatedDevice
 from kvio.blocks import KVBlocks
+from kvio.depot import Depot
 from kvio.evidence import CacheState, ReadCounters
 from kvio.files import Bytes
 from kvio.jobs import Job, by_chunk, collect, plan_jobs
@@ -69,6 +70,12 @@ class _Proof:
     notices: tuple[str, ...] = ()
 
 
+def _own_depot(kind: BackendKind, settings: LoadSettings, directory: Path) -> Depot | None:
+    """The depot that this process fills before each sample; None where the run filled it, or there is none."""
+    depot = None if kind.depot is None else kind.depot(settings.options, directory)
+    return depot if depot is not None and depot.when == "sample" else None
+
+
 class LoadArm:
     """`T_load(n)` = all chunks of n-1 tokens from storage into the blocks + the first-token step.
 
@@ -110,10 +117,10 @@ class LoadArm:
         self._chunks = FreshWalk(store.num_chunks, settings.first_chunk)
         self._states = FreshWalk(store.num_states)
         self._prepared: _Prepared | None = None
-        self._memory = HostMemory()
+        self._depot = _own_depot(self._kind, settings, store.directory)
         setting = BackendSetting(
             store.geometry.direct,
-            self._memory,
+            self._depot,
             settings.device,
             queue_depth=settings.queue_depth,
             options=settings.options,
@@ -169,8 +176,8 @@ class LoadArm:
     def _set_cache(self, jobs: tuple[Job, ...]) -> int | None:
         """Bring the files into the state asked for; bytes of them in the page cache, None if not known."""
         paths = list(dict.fromkeys(job.path for job in jobs))
-        if self._settings.backend == "hostmem":
-            self._memory.hold(paths)
+        if self._depot is not None:
+            self._depot.place(paths)
         if not self._kind.from_storage:
             return None
         try:
@@ -235,7 +242,7 @@ class LoadArm:
             moved=moved,
         )
         path = self._evidence.prove_data_path(
-            backend=self._settings.backend, asked_direct=direct, state=state
+            backend=split.way or self._settings.backend, asked_direct=direct, state=state
         )
         return _Proof(state, path, moved, notices)
 
@@ -310,5 +317,7 @@ class LoadArm:
     def close(self) -> None:
         """Stop the threads, let buffers and blocks go; safe to call twice."""
         self._loader.close()
+        if self._depot is not None:
+            self._depot.withdraw()
         self._blocks = None
         self._prepared = None

@@ -1,16 +1,16 @@
 """A model's own KV through the real store and backend: what the right-answer check writes and loads back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from bench.measure.setup import LoadSeries
 from kvio.backends import find_backend
-from kvio.backends.setting import BackendSetting, HostMemory
+from kvio.backends.setting import BackendSetting
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
-from kvio.jobs import by_chunk, collect, plan_jobs
+from kvio.jobs import Job, by_chunk, collect, plan_jobs
 from kvio.loader import ChunkLoader
 from kvio.store import ChunkStore
 
@@ -42,7 +42,6 @@ class StoreExchange:
             self._store = self._write(source, num_tokens, num_chunks=len(chunks))
         shift = 1 if rotate else 0
         ids = [(index + shift) % len(chunks) for index in chunks]
-        memory = HostMemory()
         jobs = plan_jobs(
             self._geometry,
             [(number, self._store.chunk_path(number)) for number in ids],
@@ -50,13 +49,22 @@ class StoreExchange:
             prefix_tokens=num_tokens,
             state=self._store.state_path(0) if self._store.num_states else None,
         )
-        memory.hold(list(dict.fromkeys(job.path for job in jobs)))
+        depot = self._kind.depot and self._kind.depot(self._load.spec.options, self._directory)
+        if depot is not None:
+            depot.place(list(dict.fromkeys(job.path for job in jobs)))
         setting = BackendSetting(
             self._geometry.direct,
-            memory,
+            depot,
             queue_depth=self._load.in_flight,
             options=self._load.spec.options,
         )
+        try:
+            self._load_through(setting, target, jobs)
+        finally:
+            if depot is not None:
+                depot.withdraw()
+
+    def _load_through(self, setting: BackendSetting, target: KVBlocks, jobs: Sequence[Job]) -> None:
         loader = ChunkLoader(
             self._geometry,
             lambda: self._kind.make(setting),

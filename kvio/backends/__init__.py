@@ -10,8 +10,12 @@ from kvio.backends.hostmem import HostMemReader
 from kvio.backends.null import NullReader
 from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import Backend, KVIOError, Unavailable
-from kvio.backends.setting import BackendSetting
+from kvio.backends.s3 import S3Reader, probe_objects
+from kvio.backends.setting import BackendSetting, HostMemory
 from kvio.backends.simulated import SimulatedReader
+from kvio.bucket import OPTIONS as BUCKET_OPTIONS
+from kvio.depot import Depot
+from kvio.objects import ObjectDepot
 
 Probe = Callable[[Path, Mapping[str, str]], Unavailable | None]
 
@@ -32,6 +36,8 @@ class BackendKind:
         into: what its targets are: bounce buffers in host memory, or staging memory on the device.
         most_in_flight: jobs that one thread can keep in flight; 1 where queue depth comes from threads.
         options: names and meanings of the options that it understands.
+        depot: where the chunks lie, given the options and the directory of the files; None reads the files.
+        on_server: a server reads the bytes and sends them: nothing on this machine tells where it had them from.
         probe: tries to read in this directory with these options; says why it cannot, None where it can.
     """
 
@@ -41,14 +47,30 @@ class BackendKind:
     into: Literal["host", "device"] = "host"
     most_in_flight: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
+    depot: Callable[[Mapping[str, str], Path], Depot] | None = None
+    on_server: bool = False
     probe: Probe = is_part_of_python
 
 
 BACKENDS: dict[str, BackendKind] = {
     "null": BackendKind(blocking(NullReader), moves_bytes=False, from_storage=False),
     "simulated": BackendKind(blocking(SimulatedReader), moves_bytes=False, from_storage=False),
-    "hostmem": BackendKind(blocking(HostMemReader), moves_bytes=True, from_storage=False),
+    "hostmem": BackendKind(
+        blocking(HostMemReader),
+        moves_bytes=True,
+        from_storage=False,
+        depot=lambda options, root: HostMemory(),
+    ),
     "posix": BackendKind(blocking(PosixReader), moves_bytes=True, from_storage=True),
+    "s3": BackendKind(
+        blocking(S3Reader),
+        moves_bytes=True,
+        from_storage=True,
+        options=BUCKET_OPTIONS,
+        depot=ObjectDepot,
+        on_server=True,
+        probe=probe_objects,
+    ),
 }
 
 
