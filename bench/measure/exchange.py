@@ -43,11 +43,11 @@ class StoreExchange:
         shift = 1 if rotate else 0
         ids = [(index + shift) % len(chunks) for index in chunks]
         jobs = plan_jobs(
-            self._geometry,
-            [(number, self._store.chunk_path(number)) for number in ids],
+            self._store,
+            ids,
             first_token=0,
             prefix_tokens=num_tokens,
-            state=self._store.state_path(0) if self._store.num_states else None,
+            state_id=0 if self._store.num_states else None,
         )
         depot = self._kind.depot and self._kind.depot(self._load.spec.options, self._directory)
         if depot is not None:
@@ -80,8 +80,8 @@ class StoreExchange:
     def _write(self, source: KVBlocks, num_tokens: int, *, num_chunks: int) -> ChunkStore:
         store = ChunkStore.create(self._directory, self._geometry, num_chunks=num_chunks, seed=0)
         jobs = plan_jobs(
-            self._geometry,
-            [(number, store.chunk_path(number)) for number in range(num_chunks)],
+            store,
+            range(num_chunks),
             first_token=0,
             prefix_tokens=num_tokens,
         )
