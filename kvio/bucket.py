@@ -25,7 +25,9 @@ OPTIONS = {
     "prefix": "before the keys of all objects; default kvcross",
 }
 INSTALL = "pip install -c constraints.txt -e '.[s3]'"
-PIECE_BYTES = 1 << 20  # of a stream: large enough to be cheap, small enough to be copied while the next arrives
+PIECE_BYTES = (
+    1 << 20
+)  # of a stream: large enough to be cheap, small enough to be copied while the next arrives
 REQUEST_LIMIT = timedelta(minutes=10)  # obstore's own 30 s would cut a large object off a slow link
 CONNECT_LIMIT = timedelta(seconds=5)
 CAUSES = {  # what servers say in their answers -> what to say and to try; the first that fits
@@ -70,6 +72,12 @@ class Address:
         found = urlsplit(self.endpoint).hostname if self.endpoint else None
         return found or f"s3.{self.region}.amazonaws.com"
 
+    @property
+    def port(self) -> int:
+        """Of the server."""
+        parts = urlsplit(self.endpoint or "https://")
+        return parts.port or (80 if parts.scheme == "http" else 443)
+
 
 def read_address(options: Mapping[str, str]) -> Address:
     """The address in a backend's options.
@@ -78,12 +86,17 @@ def read_address(options: Mapping[str, str]) -> Address:
         KVIOError: no bucket, or an endpoint that is no plain http(s) address, or that holds a secret.
     """
     if not options.get("bucket"):
-        raise KVIOError("no bucket is named; try --option bucket=kvcross --option endpoint=http://127.0.0.1:8333")
+        raise KVIOError(
+            "no bucket is named; try --option bucket=kvcross --option endpoint=http://127.0.0.1:8333"
+        )
     endpoint = options.get("endpoint")
     if endpoint is not None:
         _require_plain(endpoint)
     return Address(
-        endpoint, options["bucket"], options.get("region", "us-east-1"), options.get("prefix", "kvcross").strip("/")
+        endpoint,
+        options["bucket"],
+        options.get("region", "us-east-1"),
+        options.get("prefix", "kvcross").strip("/"),
     )
 
 
@@ -95,7 +108,9 @@ def _require_plain(endpoint: str) -> None:
         raise KVIOError("the endpoint is no address; try --option endpoint=http://127.0.0.1:8333") from None
     if parts.username or parts.password or parts.query:
         # not repeated here: what is recorded or printed must not hold it
-        raise KVIOError("the endpoint holds credentials or a query; set AWS_ACCESS_KEY_ID and … in the environment")
+        raise KVIOError(
+            "the endpoint holds credentials or a query; set AWS_ACCESS_KEY_ID and … in the environment"
+        )
     if not named:
         raise KVIOError(f"the endpoint {endpoint!r} is no http:// or https:// address")
 
@@ -116,7 +131,11 @@ class Bucket:
                 address.bucket,
                 endpoint=address.endpoint,
                 region=address.region,
-                client_options={"allow_http": plain, "timeout": REQUEST_LIMIT, "connect_timeout": CONNECT_LIMIT},
+                client_options={
+                    "allow_http": plain,
+                    "timeout": REQUEST_LIMIT,
+                    "connect_timeout": CONNECT_LIMIT,
+                },
                 retry_config={"max_retries": 0},  # a retry would hide in the time of a sample
             )
         except self._errors as error:
@@ -143,16 +162,22 @@ class Bucket:
             answer = self._obstore.get(self._store, key, options=options)
             if answer.range != (start, start + wanted):
                 first, end = answer.range
-                raise ShortReadError(f"{key}: {end - first} of {wanted} bytes at offset {start} in {self.address.name}")
+                raise ShortReadError(
+                    f"{key}: {end - first} of {wanted} bytes at offset {start} in {self.address.name}"
+                )
             for piece in answer.stream(min_chunk_size=PIECE_BYTES):
                 target[arrived : arrived + len(piece)] = piece
                 arrived += len(piece)
         except self._errors as error:
             if "416" in str(error):
-                raise ShortReadError(f"{key}: 0 of {wanted} bytes at offset {start} in {self.address.name}") from None
+                raise ShortReadError(
+                    f"{key}: 0 of {wanted} bytes at offset {start} in {self.address.name}"
+                ) from None
             raise self._failed(error, key) from None
         if arrived != wanted:
-            raise ShortReadError(f"{key}: {arrived} of {wanted} bytes at offset {start} in {self.address.name}")
+            raise ShortReadError(
+                f"{key}: {arrived} of {wanted} bytes at offset {start} in {self.address.name}"
+            )
 
     def write(self, key: str, content: bytes) -> None:
         """Make or replace an object with one request.
@@ -187,7 +212,11 @@ class Bucket:
             ObjectError: there is no such bucket, or it may not be listed.
         """
         try:
-            return [str(found["path"]) for page in self._obstore.list(self._store, prefix=folder) for found in page]
+            return [
+                str(found["path"])
+                for page in self._obstore.list(self._store, prefix=folder)
+                for found in page
+            ]
         except self._errors as error:
             raise self._failed(error, "") from None
 
@@ -198,7 +227,9 @@ class Bucket:
             ObjectError: there is no such bucket, or it may not be listed.
         """
         try:
-            found: Iterable[Any] = self._obstore.list_with_delimiter(self._store, folder or None)["common_prefixes"]
+            found: Iterable[Any] = self._obstore.list_with_delimiter(self._store, folder or None)[
+                "common_prefixes"
+            ]
         except self._errors as error:
             raise self._failed(error, "") from None
         return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)

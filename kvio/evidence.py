@@ -29,6 +29,8 @@ NOTICES = {
     "residency_unknown": "neither cachestat nor mincore told what was in the page cache before the read",
     "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served or kept the bytes",
     "repeated": "the same bytes were read more than once, so that a cache served all but the first",
+    "server_caches_unknown": "server's caches unknown: it may have had the bytes in memory, or not",
+    "link_rate_unknown": "the speed of the way to the server is not known, so no rate can be called implausible",
     "nothing_read": "there was no payload to read, so nothing to prove",
 }
 

@@ -115,7 +115,9 @@ class ObjectDepot:
         back = self._bucket.read(key)
         if back is None or len(back) != len(content):
             found = "nothing" if back is None else f"{len(back)} bytes"
-            raise ObjectError(f"{self._address.name}: {key}: {found} came back of {len(content)} bytes placed")
+            raise ObjectError(
+                f"{self._address.name}: {key}: {found} came back of {len(content)} bytes placed"
+            )
         if _digest(back) != _digest(content):
             raise ObjectError(f"{self._address.name}: {key}: other bytes came back than were placed")
 

@@ -63,6 +63,7 @@ def prepare_rounds(
     Raises:
         PlanError: not even the shortest length fits into what is left of the budget.
         StoreError: the files cannot be written.
+        KVIOError: they cannot be placed where the backend reads them.
     """
     plan = setup.plan
     rounds = Rounds(
@@ -94,6 +95,8 @@ def prepare_rounds(
     if site.scratch is not None:
         observer.on_phase("writing KV chunks")
         rounds.store_dirs = create_stores(setup, site.scratch, longest=rounds.allowed[-1])
+        if site.depots is not None:
+            site.depots.place(rounds.store_dirs, observer)
         rounds.rate_case = Case("gemm", GEMM, _rate_tokens(setup, findings, most=rounds.allowed[-1]))
         rounds.warmup_tokens = _warmup_tokens(rounds)
     return rounds

@@ -131,7 +131,8 @@ def _require_known_options(spec: LoadSpec, kind: BackendKind) -> None:
 
 def _describe(load: LoadSeries) -> SeriesInfo:
     preset = load.geometry.preset
-    reads_files = find_backend(load.spec.backend).from_storage
+    kind = find_backend(load.spec.backend)
+    reads_files = kind.from_storage and not kind.on_server
     settings = {
         "backend": load.spec.backend,
         "preset": preset.name,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.measure.available import keep_available
 from bench.measure.header import (
     describe_machine_of,
     describe_storage_of,
@@ -43,9 +44,12 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
         MeasureError: it failed before anything was measured.  Later failures and interrupts are told by the
             header's state.
     """
+    work_out(plan)
+    plan, skipped = keep_available(plan, data_dir)
     setup = work_out(plan)
     with open_site(setup, data_dir) as site:
         run, folder = open_record(setup, root, data_dir, other_runs=site.other_runs)
+        run = run.model_copy(update={"notices": (*run.notices, *skipped)})
         try:
             _carry_out(setup, site, folder, run=run, samples=[], hands=hands)
         except (PlanError, KVIOError, MeasureError):
@@ -128,7 +132,13 @@ def _carry_out(
         run = run.model_copy(update={"notices": (*run.notices, Notice(code="failed", message=str(error)))})
     finally:
         writer.close()
-        notices = [*run.notices, *(rounds.notices if rounds else ()), *notice_repeats(setup, site, samples)]
+        left = () if site.depots is None else site.depots.withdraw()
+        notices = [
+            *run.notices,
+            *left,
+            *(rounds.notices if rounds else ()),
+            *notice_repeats(setup, site, samples),
+        ]
         latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
         finished = datetime.now(UTC).isoformat(timespec="seconds")
         ended = {"state": state, "finished_utc": finished, "notices": tuple(latest.values())}

@@ -81,6 +81,7 @@ def probe_objects(directory: Path, options: Mapping[str, str]) -> Unavailable | 
         address = read_address(options)
         Bucket(address).list_folders(address.prefix)
     except KVIOError as error:
-        return Unavailable(str(error), "--backend s3 --option endpoint=http://127.0.0.1:8333 --option bucket=kvcross")
+        return Unavailable(
+            str(error), "--backend s3 --option endpoint=http://127.0.0.1:8333 --option bucket=kvcross"
+        )
     return None
-
