@@ -17,7 +17,9 @@ PROVING_SHARE = 0.98  # of the payload; the rest allows for what metadata and re
 SECTOR_BYTES = 512  # unit of /sys/block/X/stat on every device; Documentation/block/stat.rst
 SECTORS_READ = 2  # its position in that file
 # backends whose reads the kernel's counters see; the others need counters of their own
-COUNTED_BACKENDS = frozenset({"posix", "uring", "nixl"})
+COUNTED_BACKENDS = frozenset(
+    {"posix", "uring", "nixl-posix-aio", "nixl-posix-uring", "nixl-posix-posix_aio", "nixl-posix-unknown"}
+)
 MEMORY_BACKENDS = frozenset({"null", "simulated", "hostmem"})
 
 NOTICES = {

@@ -7,6 +7,7 @@ from bench.measure.plan import LoadSpec, Plan, PlanError, require_lengths
 from bench.measure.queue_depth import spread_depth
 from bench.measure.record import SeriesInfo
 from kvio.backends import BackendKind, find_backend
+from kvio.bucket import read_address
 from kvio.chunks import ChunkGeometry
 from kvio.layout import KVLayout
 from kvio.presets import adapt_preset, find_preset
@@ -145,5 +146,6 @@ def _describe(load: LoadSeries) -> SeriesInfo:
         "request_bytes": preset.request_bytes or load.geometry.slot_bytes,
         "open_per_read": preset.open_per_read,
         **load.spec.options,
+        **({"server": read_address(load.spec.options).name} if kind.on_server else {}),
     }
     return SeriesInfo(arm="load", label=f"{load.spec.backend}, {preset.name} layout", settings=settings)

@@ -56,7 +56,7 @@ def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, s
     doubt = f"; suspect: {', '.join(suspects)}" if suspects else ""
     return (
         f"For {printable(run.model_name)} ({run.plan.dtype}) on {device_name(run)}, "
-        f"loading from {storage_name(run)}{by} over {path}{f' ({cache})' if cache else ''}, "
+        f"loading from {storage_name(run, spot.series)}{by} over {path}{f' ({cache})' if cache else ''}, "
         f"{_predicate(spot)} ({', '.join(part for part in qualities if part)}{doubt})."
     )
 

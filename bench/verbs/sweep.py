@@ -31,7 +31,9 @@ def sweep(
     ] = 0.10,
     rounds: Annotated[int | None, option("rounds at most; default as many as the budget allows")] = None,
     samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
-    backend: Annotated[str, option("posix, hostmem, s3, simulated, null; several with commas")] = "posix",
+    backend: Annotated[
+        str, option("posix, hostmem, s3, nixl, nixl-obj … (doctor lists all); several with commas")
+    ] = "posix",
     layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
     buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,

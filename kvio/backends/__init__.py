@@ -7,6 +7,10 @@ from typing import Literal
 
 from kvio.backends.blocking import blocking
 from kvio.backends.hostmem import HostMemReader
+from kvio.backends.nixl import MOST_IN_FLIGHT as NIXL_IN_FLIGHT
+from kvio.backends.nixl import make_gds, make_objects, make_posix
+from kvio.backends.nixl_plugin import POSIX_OPTIONS
+from kvio.backends.nixl_probe import probe_gds, probe_obj, probe_posix
 from kvio.backends.null import NullReader
 from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import Backend, KVIOError, Unavailable
@@ -70,6 +74,32 @@ BACKENDS: dict[str, BackendKind] = {
         depot=ObjectDepot,
         on_server=True,
         probe=probe_objects,
+    ),
+    "nixl": BackendKind(
+        make_posix,
+        moves_bytes=True,
+        from_storage=True,
+        most_in_flight=NIXL_IN_FLIGHT,
+        options=POSIX_OPTIONS,
+        probe=probe_posix,
+    ),
+    "nixl-gds": BackendKind(
+        make_gds,
+        moves_bytes=True,
+        from_storage=True,
+        into="device",
+        most_in_flight=NIXL_IN_FLIGHT,
+        probe=probe_gds,
+    ),
+    "nixl-obj": BackendKind(
+        make_objects,
+        moves_bytes=True,
+        from_storage=True,
+        most_in_flight=NIXL_IN_FLIGHT,
+        options=BUCKET_OPTIONS,
+        depot=ObjectDepot,
+        on_server=True,
+        probe=probe_obj,
     ),
 }
 
