@@ -24,7 +24,6 @@ from kvio.backends.nixl_plugin import (
 from kvio.backends.opened import MAX_OPEN_FILES, OpenedFiles
 from kvio.backends.posix import require_aligned
 from kvio.backends.protocol import Arrival, KVIOError, Read, ShortReadError, Target
-from kvio.backends.s3 import MIXED, RANGED, WHOLE
 from kvio.backends.setting import BackendSetting
 from kvio.bucket import read_address
 from kvio.objects import object_key
@@ -72,7 +71,7 @@ class NixlBackend:
         self._in_flight: dict[int, _Flight] = {}
         self._targets: Any = None
         self._next_object = 0
-        self._done: set[str] = set()
+        self._has_read = False
         wheel = load_nixl()
         self._errors = wheel.errors
         queue = read_queue(setting.options) if plugin == "POSIX" else ""
@@ -197,9 +196,7 @@ class NixlBackend:
     def _take(self, ticket: int) -> Arrival:
         flight = self._in_flight.pop(ticket)
         flight.handle.release()
-        for read in flight.reads:
-            whole = read.file_offset == 0 and read.num_bytes == self._sources[read.path].size_bytes
-            self._done.add(WHOLE if whole else RANGED)
+        self._has_read = True
         return Arrival(ticket, sum(read.num_bytes for read in flight.reads))
 
     def _failed(self, reads: Sequence[Read], error: BaseException) -> KVIOError:
@@ -223,14 +220,9 @@ class NixlBackend:
         return os.fstat(self._files.descriptor(read.path)).st_size
 
     def take_way(self) -> str | None:
-        """Plugin and queue as seen; of objects, whether they were asked for whole."""
-        done, self._done = self._done, set()
-        if not done:
-            return None
-        if self._address is None:
-            return self._way
-        kind = MIXED if len(done) > 1 else next(iter(done))
-        return kind.replace("s3", self.name)
+        """Plugin and queue as seen; how the OBJ plugin words its requests is not."""
+        has_read, self._has_read = self._has_read, False
+        return self._way if has_read else None
 
     def shut(self, path: Path) -> None:
         """Deregister and close, unless a job in flight reads it."""
