@@ -1,45 +1,38 @@
-"""Which ways to load can be measured here, and what would make the others work."""
+"""Which of the ways to load that were asked for can be used here; the others are skipped, and said."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from bench.measure.finding import Finding
 from bench.measure.plan import LoadSpec, Plan, PlanError
 from bench.measure.record import Notice
-from kvio.backends import BACKENDS, find_backend
+from kvio.backends import find_backend
 from kvio.backends.protocol import Unavailable
 
+SKIPPED = "skipped"
 
-def keep_available(plan: Plan, data_dir: Path) -> tuple[Plan, tuple[Notice, ...]]:
-    """The plan without the loads whose backend cannot be used here, and a notice for each of those.
+
+def leave_out_unavailable(plan: Plan, data_dir: Path) -> tuple[Plan, tuple[Notice, ...]]:
+    """The plan with the loads that work here, and a notice for each backend that does not.
+
+    Args:
+        plan: its backends are known.
+        data_dir: where the KV files will lie; nothing is tried where there is no such directory.
 
     Raises:
-        PlanError: none is left.
+        PlanError: none of them works.
     """
-    kept: list[LoadSpec] = []
-    notices: dict[str, Notice] = {}
-    for spec in plan.loads:
-        found = find_backend(spec.backend).probe(data_dir, spec.options)
-        if found is None:
-            kept.append(spec)
-        else:
-            notices[spec.backend] = Notice(
-                code="backend_skipped", message=_say(spec.backend, found), suspect=False
-            )
-    if not kept:
-        raise PlanError("; ".join(notice.message for notice in notices.values()))
-    return plan.model_copy(update={"loads": tuple(kept)}), tuple(notices.values())
+    missing = _probe(plan.loads, data_dir) if data_dir.is_dir() else {}
+    notices = tuple(
+        Notice(code=SKIPPED, message=f"{name} skipped: {why.reason}; try: {why.remedy}", suspect=False)
+        for name, why in missing.items()
+    )
+    left = tuple(load for load in plan.loads if load.backend not in missing)
+    if not left:
+        raise PlanError("nothing is left to measure: " + "; ".join(notice.message for notice in notices))
+    return plan.model_copy(update={"loads": left}), notices
 
 
-def _say(backend: str, found: Unavailable) -> str:
-    return f"{backend} skipped: {found.reason}; {found.remedy}"
-
-
-def examine_backends(data_dir: Path) -> Iterator[Finding]:
-    """What each backend says of this machine."""
-    for name, kind in BACKENDS.items():
-        found = kind.probe(data_dir, {})
-        if found is None:
-            yield Finding(f"backend {name}", "ok", "usable here")
-        else:
-            yield Finding(f"backend {name}", "skipped", found.reason, found.remedy)
+def _probe(loads: tuple[LoadSpec, ...], data_dir: Path) -> dict[str, Unavailable]:
+    """Why each backend cannot be used, by name; those that can are left out."""
+    options = {load.backend: load.options for load in loads}
+    found = {name: find_backend(name).probe(data_dir, chosen) for name, chosen in options.items()}
+    return {name: why for name, why in found.items() if why is not None}

@@ -33,6 +33,9 @@ EXPLANATIONS: dict[str, str] = {
     "or below a virtual machine may have answered.",
     "padded_chunk": "Chunks are padded to the alignment, and the padding is stored and read with them.",
     "direct_lost": "These chunks cannot be read with O_DIRECT, so the page cache takes part.",
+    "buffers_not_registered": "RLIMIT_MEMLOCK is too small for the bounce buffers, so the kernel pins them anew for each "
+    "read; loads are slower than they could be.",
+    "skipped": "Asked for, and not possible here; the other ways to load were measured.",
     "few_rounds": "With few rounds the interval supposes near-normal noise; more rounds suppose nothing.",
     "noisy_recompute": "Rounds of the recompute arm differ much: something else used the device.",
     "noisy_load": "Rounds of the load arm differ much: something else used the storage.",

@@ -32,7 +32,7 @@ def sweep(
     rounds: Annotated[int | None, option("rounds at most; default as many as the budget allows")] = None,
     samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
     backend: Annotated[
-        str, option("posix, hostmem, s3, nixl, nixl-obj … (doctor lists all); several with commas")
+        str, option("posix, uring, hostmem, s3, nixl, nixl-obj … (doctor lists all); several with commas")
     ] = "posix",
     layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
     buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
@@ -41,11 +41,15 @@ def sweep(
     queue_depth: Annotated[
         int | None, option("reads in flight over all threads; of posix, the threads; default the layout's")
     ] = None,
-    request: Annotated[str | None, option("bytes of one read, such as 4MiB; default a whole chunk")] = None,
     backend_option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="name=value of a backend, such as bucket=kvcross; may be repeated"),
+        typer.Option(
+            "--option",
+            "--backend-option",
+            help="what a backend alone knows: NAME=VALUE, or BACKEND.NAME=VALUE for one of several; may be repeated",
+        ),
     ] = None,
+    request: Annotated[str | None, option("bytes of one read, such as 4MiB; default a whole chunk")] = None,
     limit: Annotated[
         str | None, option("kernel read limit, such as 100MB/s: what if my drive gave this?")
     ] = None,
@@ -80,8 +84,8 @@ def sweep(
             chunk_tokens=chunk_tokens,
             num_threads=threads,
             queue_depth=queue_depth,
-            request_bytes=parsed(parse_bytes, request),
             options=options[one],
+            request_bytes=parsed(parse_bytes, request),
         )
         for one in backend.split(",")
         for preset in layout.split(",")

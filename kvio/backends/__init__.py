@@ -17,6 +17,7 @@ from kvio.backends.protocol import Backend, KVIOError, Unavailable
 from kvio.backends.s3 import S3Reader, probe_objects
 from kvio.backends.setting import BackendSetting, HostMemory
 from kvio.backends.simulated import SimulatedReader
+from kvio.backends.uring import MOST_IN_FLIGHT, UringBackend, try_uring
 from kvio.bucket import OPTIONS as BUCKET_OPTIONS
 from kvio.depot import Depot
 from kvio.objects import ObjectDepot
@@ -34,6 +35,7 @@ class BackendKind:
     """One way to read.
 
     Args:
+        meaning: what it reads, in a few words.
         make: a backend for one thread.
         moves_bytes: False when nothing arrives, so that there is nothing to copy or to verify.
         from_storage: True when the bytes come from files at the time of the read.
@@ -45,6 +47,7 @@ class BackendKind:
         probe: tries to read in this directory with these options; says why it cannot, None where it can.
     """
 
+    meaning: str
     make: Callable[[BackendSetting], Backend]
     moves_bytes: bool
     from_storage: bool
@@ -57,16 +60,35 @@ class BackendKind:
 
 
 BACKENDS: dict[str, BackendKind] = {
-    "null": BackendKind(blocking(NullReader), moves_bytes=False, from_storage=False),
-    "simulated": BackendKind(blocking(SimulatedReader), moves_bytes=False, from_storage=False),
+    "null": BackendKind(
+        "nothing: the price of the harness", blocking(NullReader), moves_bytes=False, from_storage=False
+    ),
+    "simulated": BackendKind(
+        "a modelled drive with a known answer",
+        blocking(SimulatedReader),
+        moves_bytes=False,
+        from_storage=False,
+    ),
     "hostmem": BackendKind(
+        "chunks in DRAM",
         blocking(HostMemReader),
         moves_bytes=True,
         from_storage=False,
         depot=lambda options, root: HostMemory(),
     ),
-    "posix": BackendKind(blocking(PosixReader), moves_bytes=True, from_storage=True),
+    "posix": BackendKind(
+        "files, preadv from several threads", blocking(PosixReader), moves_bytes=True, from_storage=True
+    ),
+    "uring": BackendKind(
+        "files, a queue of reads in each thread",
+        UringBackend,
+        moves_bytes=True,
+        from_storage=True,
+        most_in_flight=MOST_IN_FLIGHT,
+        probe=try_uring,
+    ),
     "s3": BackendKind(
+        "objects of an S3 server, a GET at a time in each thread",
         blocking(S3Reader),
         moves_bytes=True,
         from_storage=True,
@@ -76,6 +98,7 @@ BACKENDS: dict[str, BackendKind] = {
         probe=probe_objects,
     ),
     "nixl": BackendKind(
+        "files, NIXL's POSIX plugin",
         make_posix,
         moves_bytes=True,
         from_storage=True,
@@ -84,6 +107,7 @@ BACKENDS: dict[str, BackendKind] = {
         probe=probe_posix,
     ),
     "nixl-gds": BackendKind(
+        "files into a GPU, NIXL's GDS_MT plugin",
         make_gds,
         moves_bytes=True,
         from_storage=True,
@@ -92,6 +116,7 @@ BACKENDS: dict[str, BackendKind] = {
         probe=probe_gds,
     ),
     "nixl-obj": BackendKind(
+        "objects of an S3 server, NIXL's OBJ plugin",
         make_objects,
         moves_bytes=True,
         from_storage=True,

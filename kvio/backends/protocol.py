@@ -97,6 +97,14 @@ class Witness(Protocol):
         """The data path of the reads since last asked, as it was seen; None when there were none."""
 
 
+class UnavailableError(KVIOError):
+    """A backend cannot be used here."""
+
+    def __init__(self, why: Unavailable) -> None:
+        super().__init__(f"{why.reason}; try: {why.remedy}")
+        self.why = why
+
+
 class Backend(Protocol):
     """Reads jobs into targets, several at once.  One object per reading thread; not shared between threads.
 
