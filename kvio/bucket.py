@@ -205,6 +205,19 @@ class Bucket:
         except self._errors as error:
             raise self._failed(error, key) from None
 
+    def size_bytes(self, key: str) -> int | None:
+        """Size of an object; None where there is none.
+
+        Raises:
+            ObjectError: the request failed.
+        """
+        try:
+            return int(self._obstore.head(self._store, key)["size"])
+        except FileNotFoundError:
+            return None
+        except self._errors as error:
+            raise self._failed(error, key) from None
+
     def list_keys(self, folder: str) -> list[str]:
         """Keys below `folder`.
 

@@ -4,6 +4,7 @@ All reads of a job go to NIXL as one list, and it keeps them in flight together.
 they are asked after, so waiting for them is polling.
 """
 
+import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kvio.backends.endmark import find_marked, mark_ends
 from kvio.backends.nixl_plugin import (
     SEEN_OF,
     Plugin,
@@ -23,9 +25,9 @@ from kvio.backends.nixl_plugin import (
 )
 from kvio.backends.opened import MAX_OPEN_FILES, OpenedFiles
 from kvio.backends.posix import require_aligned
-from kvio.backends.protocol import Arrival, KVIOError, Read, ShortReadError, Target
+from kvio.backends.protocol import Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
 from kvio.backends.setting import BackendSetting
-from kvio.bucket import read_address
+from kvio.bucket import Bucket, read_address
 from kvio.objects import object_key
 
 MOST_IN_FLIGHT = 64
@@ -45,6 +47,8 @@ class _Source:
 class _Flight:
     handle: Any
     reads: tuple[Read, ...]
+    target: Target
+    error: BaseException | None  # of the beginning; told when it is waited for, as the others are
 
 
 class NixlBackend:
@@ -126,6 +130,8 @@ class NixlBackend:
             self._shut_oldest()
         try:
             size_bytes = path.stat().st_size
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         except OSError as error:
             raise KVIOError(f"{path}: {error.strerror}") from error
         if self._address is not None:
@@ -147,27 +153,37 @@ class NixlBackend:
         """Hand all reads of a job over; NIXL begins them at once.
 
         Raises:
-            KVIOError: not aligned as O_DIRECT needs, or refused by NIXL.
+            KVIOError: not aligned as O_DIRECT needs.
         """
         if self._direct:
             require_aligned(reads, target.address)
         memory = "VRAM" if self._plugin == "GDS_MT" else "DRAM"
         device = self._device(target)
+        if isinstance(target, HostTarget) and self._address is not None:
+            mark_ends(reads, target.view)  # the OBJ plugin says "done" of objects that end too early
         local = [(target.address + read.buffer_offset, read.num_bytes, device) for read in reads]
         remote = [(read.file_offset, read.num_bytes, self._sources[read.path].number) for read in reads]
         kind = "OBJ" if self._address is not None else "FILE"
+        handle, error = self._begin(self._agent.get_xfer_descs(local, memory), remote, kind)
+        self._in_flight[ticket] = _Flight(handle, tuple(reads), target, error)
+
+    def _begin(
+        self,
+        local: Any,  # noqa: ANN401 - an untyped package
+        remote: Sequence[tuple[int, int, int]],
+        kind: str,
+    ) -> tuple[Any, BaseException | None]:
+        """The transfer's handle, None where it was refused, and what went wrong: told when it is waited for."""
+        handle = None
         try:
+            found = self._agent.get_xfer_descs(list(remote), kind)
             handle = self._agent.initialize_xfer(
-                "READ",
-                self._agent.get_xfer_descs(local, memory),
-                self._agent.get_xfer_descs(remote, kind),
-                self._agent.name,
-                backends=[self._plugin],
+                "READ", local, found, self._agent.name, backends=[self._plugin]
             )
-            self._in_flight[ticket] = _Flight(handle, tuple(reads))
             self._agent.transfer(handle)
         except self._errors as error:
-            raise self._failed(reads, error) from None
+            return handle, error
+        return handle, None
 
     def wait(self) -> Sequence[Arrival]:
         """Ask after every transfer until one has arrived.
@@ -185,6 +201,8 @@ class NixlBackend:
             os.sched_yield()  # lets other threads of this process go on
 
     def _has_arrived(self, flight: _Flight) -> bool:
+        if flight.error is not None:
+            raise self._failed(flight.reads, flight.error)
         try:
             state = self._agent.check_xfer_state(flight.handle)
         except self._errors as error:
@@ -196,6 +214,10 @@ class NixlBackend:
     def _take(self, ticket: int) -> Arrival:
         flight = self._in_flight.pop(ticket)
         flight.handle.release()
+        if isinstance(flight.target, HostTarget) and self._address is not None:
+            marked = find_marked(flight.reads, flight.target.view)
+            if marked is not None:
+                raise self._failed([marked], KVIOError("it said done, and its last bytes never arrived"))
         self._has_read = True
         return Arrival(ticket, sum(read.num_bytes for read in flight.reads))
 
@@ -215,8 +237,10 @@ class NixlBackend:
         )
 
     def _size_now(self, read: Read) -> int | None:
-        if self._address is not None or read.path not in self._sources:
+        if read.path not in self._sources:
             return None
+        if self._address is not None:
+            return Bucket(self._address).size_bytes(object_key(read.path, self._address.prefix))
         return os.fstat(self._files.descriptor(read.path)).st_size
 
     def take_way(self) -> str | None:
@@ -239,9 +263,12 @@ class NixlBackend:
             _, flight = self._in_flight.popitem()
             while self._is_under_way(flight):
                 os.sched_yield()
-            flight.handle.release()
+            if flight.handle is not None:
+                flight.handle.release()
 
     def _is_under_way(self, flight: _Flight) -> bool:
+        if flight.error is not None:
+            return False
         try:
             return bool(self._agent.check_xfer_state(flight.handle) == "PROC")
         except self._errors:  # it has ended, badly; who drains has an error to tell already
@@ -256,6 +283,7 @@ class NixlBackend:
         targets, self._targets = self._targets, None
         if targets is not None:
             self._agent.deregister_memory(targets, backends=[self._plugin])
+        self._agent = None  # its queue goes with it
 
 
 make_posix = partial(NixlBackend, plugin="POSIX")
