@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from kvio.backends import find_backend
+from kvio.backends.bucket import Bucket, ObjectError, read_address
 from kvio.backends.endmark import find_marked, mark_ends
 from kvio.backends.nixl_plugin import load_nixl
+from kvio.backends.objects import ObjectDepot, describe_owner, object_key
 from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.s3 import S3Reader
 from kvio.backends.setting import BackendSetting
-from kvio.bucket import Bucket, ObjectError, read_address
 from kvio.buffers import HostBuffer
 from kvio.nic import Interface, find_interface
-from kvio.objects import ObjectDepot, describe_owner, object_key
 from kvio.scratch import clean_stale, open_scratch
 from tests.servers import S3Server, require_s3, shared_s3
 
@@ -182,7 +182,7 @@ def test_withdrawing_removes_this_run_and_nothing_else(options: dict[str, str], 
 PLACE = """
 import signal, sys
 from pathlib import Path
-from kvio.objects import ObjectDepot
+from kvio.backends.objects import ObjectDepot
 from kvio.scratch import open_scratch
 options = dict(zip(("endpoint", "bucket", "prefix"), sys.argv[2:]))
 with open_scratch(Path(sys.argv[1])) as scratch:

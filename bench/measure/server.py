@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bench.measure.record import Notice
 from bench.measure.setup import LoadSeries
 from kvio.backends import find_backend
-from kvio.bucket import Address, read_address
+from kvio.backends.bucket import Address, read_address
 from kvio.evidence import NOTICES
 from kvio.nic import Interface, find_interface
 

@@ -7,7 +7,7 @@ from bench.measure.plan import LoadSpec, Plan, PlanError, require_lengths
 from bench.measure.queue_depth import spread_depth
 from bench.measure.record import SeriesInfo
 from kvio.backends import BackendKind, find_backend
-from kvio.bucket import read_address
+from kvio.backends.bucket import read_address
 from kvio.chunks import ChunkGeometry
 from kvio.layout import KVLayout
 from kvio.presets import adapt_preset, find_preset

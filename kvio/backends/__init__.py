@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Literal
 
 from kvio.backends.blocking import blocking
+from kvio.backends.bucket import OPTIONS as BUCKET_OPTIONS
 from kvio.backends.hostmem import HostMemReader
 from kvio.backends.nixl import MOST_IN_FLIGHT as NIXL_IN_FLIGHT
 from kvio.backends.nixl import make_gds, make_objects, make_posix
 from kvio.backends.nixl_plugin import POSIX_OPTIONS
 from kvio.backends.nixl_probe import probe_gds, probe_obj, probe_posix
 from kvio.backends.null import NullReader
+from kvio.backends.objects import ObjectDepot
 from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import Backend, KVIOError, Unavailable
 from kvio.backends.s3 import S3Reader, probe_objects
 from kvio.backends.setting import BackendSetting, HostMemory
 from kvio.backends.simulated import SimulatedReader
 from kvio.backends.uring import MOST_IN_FLIGHT, UringBackend, try_uring
-from kvio.bucket import OPTIONS as BUCKET_OPTIONS
 from kvio.depot import Depot
-from kvio.objects import ObjectDepot
 
 Probe = Callable[[Path, Mapping[str, str]], Unavailable | None]
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kvio.backends.bucket import Bucket, read_address
 from kvio.backends.endmark import find_marked, mark_ends
 from kvio.backends.nixl_plugin import (
     SEEN_OF,
@@ -23,12 +24,11 @@ from kvio.backends.nixl_plugin import (
     plugin_parameters,
     read_queue,
 )
+from kvio.backends.objects import object_key
 from kvio.backends.opened import MAX_OPEN_FILES, OpenedFiles
 from kvio.backends.posix import require_aligned
 from kvio.backends.protocol import Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
 from kvio.backends.setting import BackendSetting
-from kvio.bucket import Bucket, read_address
-from kvio.objects import object_key
 
 MOST_IN_FLIGHT = 64
 NAMES: dict[Plugin, str] = {"POSIX": "nixl", "GDS_MT": "nixl-gds", "OBJ": "nixl-obj"}

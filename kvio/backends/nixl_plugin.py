@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from kvio.backends.bucket import Address
 from kvio.backends.protocol import KVIOError
-from kvio.bucket import Address
 
 Plugin = Literal["POSIX", "GDS_MT", "OBJ"]
 INSTALL = "pip install -c constraints.txt -e '.[nixl]'"

@@ -13,13 +13,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from kvio import scratch  # not a name of it: it may be the one that is being imported
 from kvio.backends.nixl import NixlBackend
 from kvio.backends.nixl_plugin import INSTALL, Plugin, load_nixl
+from kvio.backends.objects import ObjectDepot
 from kvio.backends.protocol import DeviceTarget, HostTarget, KVIOError, Read, Target, Unavailable
 from kvio.backends.s3 import probe_objects
 from kvio.backends.setting import BackendSetting
-from kvio.objects import ObjectDepot
-from kvio.scratch import ScratchError, open_scratch
 
 PROBE_BYTES = 1 << 20
 PROBE_LIMIT_S = 30.0
@@ -57,11 +57,11 @@ def _probe(plugin: Plugin, directory: Path, options: Mapping[str, str]) -> Unava
         return Unavailable("nixl is not installed", INSTALL)
     remedy = GPU_REMEDY if plugin == "GDS_MT" else "another --option queue=, or --backend posix"
     try:
-        with open_scratch(directory) as scratch:
-            path = scratch / "probe.kv"
+        with scratch.open_scratch(directory) as folder:
+            path = folder / "probe.kv"
             path.write_bytes(secrets.token_bytes(PROBE_BYTES))
             said = _try_apart(plugin, path, options)
-    except (OSError, ScratchError) as error:
+    except (OSError, scratch.ScratchError) as error:
         return Unavailable(f"no file to try it on: {error}", "another --data-dir")
     return None if said == SAME else Unavailable(said, remedy)
 

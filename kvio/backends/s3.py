@@ -1,12 +1,12 @@
-"""Reads objects of an S3 server, whole or by ranges, into host memory; `kvio.bucket` says by which library and why."""
+"""Reads objects of an S3 server, whole or by ranges, into host memory; `kvio.backends.bucket` says by which library and why."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kvio.backends.bucket import INSTALL, Bucket, load_obstore, read_address
+from kvio.backends.objects import object_key
 from kvio.backends.protocol import KVIOError, Read, Unavailable
 from kvio.backends.setting import BackendSetting
-from kvio.bucket import INSTALL, Bucket, load_obstore, read_address
-from kvio.objects import object_key
 
 WHOLE, RANGED, MIXED = "s3-whole", "s3-ranged", "s3-mixed"
 

@@ -13,12 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
+import xxhash
 
+from kvio import scratch  # not a name of it: it may be the one that is being imported
+from kvio.backends.bucket import Bucket, ObjectError, read_address
 from kvio.backends.protocol import KVIOError
-from kvio.bucket import Bucket, ObjectError, read_address
-from kvio.manifest import checksum
-from kvio.scratch import PREFIX
 
 NUM_PLACERS = 4
 MARK = "owner"
@@ -31,7 +30,7 @@ def object_key(path: Path, prefix: str) -> str:
     Raises:
         KVIOError: it lies in no scratch directory.
     """
-    starts = [number for number, part in enumerate(path.parts) if part.startswith(PREFIX)]
+    starts = [number for number, part in enumerate(path.parts) if part.startswith(scratch.PREFIX)]
     if not starts:
         raise KVIOError(f"{path}: not in a scratch directory of a run, so it has no key")
     return "/".join([*([prefix] if prefix else []), *path.parts[starts[-1] :]])
@@ -76,7 +75,7 @@ class ObjectDepot:
         parent = self._root.parent
         owner = describe_owner(parent)
         for name in self._bucket.list_folders(self._address.prefix):
-            if name.startswith(PREFIX) and not (parent / name).exists():
+            if name.startswith(scratch.PREFIX) and not (parent / name).exists():
                 self._remove_if_owned(object_key(parent / name, self._address.prefix), owner)
         self._bucket.write(f"{self._folder}/{MARK}", owner.encode())
 
@@ -131,4 +130,4 @@ class ObjectDepot:
 
 
 def _digest(content: bytes) -> str:
-    return checksum(np.frombuffer(content, np.uint8))
+    return str(xxhash.xxh3_128_hexdigest(content))
