@@ -7,7 +7,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
+from bench.measure.folder import find_latest
 from bench.measure.plan import PlanError
+from bench.measure.record import RecordError
 from kvio.backends import find_backend
 
 RESULTS = Path("results")
@@ -33,7 +35,7 @@ def parsed(read: Callable[[str], T], text: str | None) -> T | None:
         raise PlanError(str(error)) from None
 
 
-def parse_backend_options(texts: list[str], backends: list[str]) -> dict[str, dict[str, str]]:
+def parse_options(texts: list[str], backends: list[str]) -> dict[str, dict[str, str]]:
     """Options by backend: `NAME=VALUE` goes to every one that knows the name, `BACKEND.NAME=VALUE` to that one.
 
     Raises:
@@ -69,3 +71,15 @@ def make_scratch(data_dir: Path) -> None:
     """The default scratch folder is ours to make; any other must be there."""
     if data_dir == SCRATCH:
         data_dir.mkdir(parents=True, exist_ok=True)
+
+
+def newest_results() -> Path:
+    """The folder of the newest sweep.
+
+    Raises:
+        RecordError: there is none.
+    """
+    found = find_latest(RESULTS)
+    if found is None:
+        raise RecordError(f"{RESULTS}: no sweep here yet; start one with: make sweep MODEL=qwen3-8b")
+    return found

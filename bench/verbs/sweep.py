@@ -13,7 +13,7 @@ from bench.measure.record import read_run
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.progress import SweepProgress
-from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parse_backend_options, parsed
+from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parse_options, parsed
 from bench.verbs.report import finish
 from kvio.presets import PRESETS
 
@@ -75,7 +75,7 @@ def sweep(
         return
     if model is None:
         raise PlanError("no model is named; try: make sweep MODEL=qwen3-8b")
-    options = parse_backend_options(backend_option or [], backend.split(","))
+    options = parse_options(backend_option or [], backend.split(","))
     loads = tuple(
         LoadSpec(
             backend=one,

@@ -1,4 +1,4 @@
-"""Reads objects of an S3 server, whole or by ranges, into host memory; `kvio.backends.bucket` says by which library and why."""
+"""Reads objects of an S3 server, whole or by ranges, into host memory; `bucket` says by which library and why."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
