@@ -48,6 +48,8 @@ def parse_options(texts: list[str], backends: list[str]) -> dict[str, dict[str, 
             # what was given may be a secret in the wrong place, so only its name is repeated
             raise PlanError(f"--option {name!r} has no value; try --option bucket=kvcross")
         owner, dot, key = name.rpartition(".")
+        if not key:
+            raise PlanError(f"--option {name!r} names no option; try --option bucket=kvcross")
         if dot and owner not in backends:
             raise PlanError(f"option {name!r} is of {owner}, which is not measured; add it to --backend")
         for backend in [owner] if dot else _that_know(name, backends):
