@@ -1,7 +1,6 @@
 """What is particular to NIXL: its probe, its queues, its GPU path."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,30 +27,11 @@ def test_a_probe_whose_bytes_differ_says_so(tmp_path: Path, monkeypatch: pytest.
     _require(tmp_path)
     path = tmp_path / "file"
     path.write_bytes(bytes(nixl_probe.PROBE_BYTES))
-    assert nixl_probe.transfer_once("POSIX", path, {}) == nixl_probe.SAME
+    assert nixl_probe.transfer_once("POSIX", path, {}) is None
     monkeypatch.setattr(nixl_probe, "_content", lambda target: b"other")
-    assert "other bytes arrived" in nixl_probe.transfer_once("POSIX", path, {})
-
-
-def test_a_transfer_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(command: list[str], **settings: object) -> None:
-        raise subprocess.TimeoutExpired(command, 30.0)
-
-    monkeypatch.setattr(nixl_probe, "_is_installed", lambda: True)
-    monkeypatch.setattr(nixl_probe.subprocess, "run", hang)
-    why = MADE.probe(tmp_path, {})
-    assert why is not None
-    assert why.reason == "a transfer by POSIX had not ended after 30 s"
-    assert why.remedy
-
-
-def test_a_plugin_that_kills_its_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = subprocess.CompletedProcess([], -11, stdout="", stderr="")
-    monkeypatch.setattr(nixl_probe, "_is_installed", lambda: True)
-    monkeypatch.setattr(nixl_probe.subprocess, "run", lambda command, **settings: done)
-    why = MADE.probe(tmp_path, {})
-    assert why is not None
-    assert why.reason == "a transfer by POSIX ended its process with exit code -11"
+    assert nixl_probe.transfer_once("POSIX", path, {}) == (
+        "a trial read failed: POSIX said that it was done, and other bytes arrived"
+    )
 
 
 def test_without_the_wheel_the_probe_says_what_installs_it(

@@ -8,7 +8,6 @@ import json
 import mmap
 import os
 import secrets
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,10 +19,9 @@ from kvio.backends.objects import ObjectDepot
 from kvio.backends.protocol import DeviceTarget, HostTarget, KVIOError, Read, Target, Unavailable
 from kvio.backends.s3 import probe_objects
 from kvio.backends.setting import BackendSetting
+from kvio.backends.trial import TRIAL_FAILED, run_trial
 
 PROBE_BYTES = 1 << 20
-PROBE_LIMIT_S = 30.0
-SAME = "the same bytes arrived"
 GPU_REMEDY = "a machine with an NVIDIA GPU, a CUDA torch, and GPUDirect Storage"
 
 
@@ -60,34 +58,14 @@ def _probe(plugin: Plugin, directory: Path, options: Mapping[str, str]) -> Unava
         with scratch.open_scratch(directory) as folder:
             path = folder / "probe.kv"
             path.write_bytes(secrets.token_bytes(PROBE_BYTES))
-            said = _try_apart(plugin, path, options)
+            arguments = [plugin, str(path), json.dumps(dict(options))]
+            return run_trial([sys.executable, "-m", __name__, *arguments], remedy=remedy)
     except (OSError, scratch.ScratchError) as error:
         return Unavailable(f"no file to try it on: {error}", "another --data-dir")
-    return None if said == SAME else Unavailable(said, remedy)
 
 
-def _try_apart(plugin: Plugin, path: Path, options: Mapping[str, str]) -> str:
-    """What a process of its own says after one transfer."""
-    root = Path(__file__).parents[2]
-    paths = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", __name__, plugin, str(path), json.dumps(dict(options))]
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, "PYTHONPATH": paths},
-            capture_output=True,
-            text=True,
-            timeout=PROBE_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"a transfer by {plugin} had not ended after {PROBE_LIMIT_S:g} s"
-    said = done.stdout.strip().splitlines()
-    return said[-1] if said else f"a transfer by {plugin} ended its process with exit code {done.returncode}"
-
-
-def transfer_once(plugin: Plugin, path: Path, options: Mapping[str, str]) -> str:
-    """Read `path`, or the object made of it, and compare; what came of it, in one line."""
+def transfer_once(plugin: Plugin, path: Path, options: Mapping[str, str]) -> str | None:
+    """Read `path`, or the object made of it, and compare; None when all is well, else why not, in one line."""
     try:
         depot = ObjectDepot(options, path.parent) if plugin == "OBJ" else None
         try:
@@ -98,10 +76,10 @@ def transfer_once(plugin: Plugin, path: Path, options: Mapping[str, str]) -> str
             if depot is not None:
                 depot.withdraw()
     except KVIOError as error:
-        return " ".join(str(error).split())
+        return f"{TRIAL_FAILED}: {' '.join(str(error).split())}"
 
 
-def _read_and_compare(plugin: Plugin, path: Path, options: Mapping[str, str]) -> str:
+def _read_and_compare(plugin: Plugin, path: Path, options: Mapping[str, str]) -> str | None:
     target = _device_target() if plugin == "GDS_MT" else _host_target()
     if target is None:
         return "torch sees no GPU here"
@@ -114,7 +92,7 @@ def _read_and_compare(plugin: Plugin, path: Path, options: Mapping[str, str]) ->
     finally:
         backend.close()
     same = _content(target) == path.read_bytes()
-    return SAME if same else f"{plugin} said that it was done, and other bytes arrived"
+    return None if same else f"{TRIAL_FAILED}: {plugin} said that it was done, and other bytes arrived"
 
 
 def _host_target() -> Target:
@@ -143,7 +121,8 @@ def _content(target: Target) -> bytes:
 def main() -> None:
     """One transfer as the arguments say: plugin, file, options as JSON."""
     plugin, path, options = sys.argv[1:]
-    print(transfer_once(plugin, Path(path), json.loads(options)), flush=True)  # type: ignore[arg-type]
+    reason = transfer_once(plugin, Path(path), json.loads(options))  # type: ignore[arg-type]
+    print(json.dumps(None if reason is None else {"reason": reason, "remedy": None}), flush=True)
     os._exit(0)  # a plugin's threads must not keep the process
 
 
