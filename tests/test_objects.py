@@ -168,6 +168,13 @@ def test_an_endpoint_that_is_no_address_is_refused(endpoint: str) -> None:
         read_address({"bucket": "kvcross", "endpoint": endpoint})
 
 
+def test_without_an_endpoint_the_server_is_amazons() -> None:
+    require_s3()
+    address = read_address({"bucket": "kvcross", "region": "eu-west-1"})
+    assert (address.host, address.port) == ("s3.eu-west-1.amazonaws.com", 443)
+    assert Bucket(address).address.name == "bucket kvcross at Amazon S3"  # made, and nobody asked
+
+
 def test_withdrawing_removes_this_run_and_nothing_else(options: dict[str, str], scratch: Path) -> None:
     depot, other = ObjectDepot(options, scratch), f"{options['prefix']}/thesis"
     _bucket(options).write(other, b"mine")

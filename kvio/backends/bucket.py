@@ -129,7 +129,7 @@ class Bucket:
         try:
             self._store = importlib.import_module("obstore.store").S3Store(
                 address.bucket,
-                endpoint=address.endpoint,
+                **({} if address.endpoint is None else {"endpoint": address.endpoint}),
                 region=address.region,
                 client_options={
                     "allow_http": plain,
