@@ -17,7 +17,9 @@ PROVING_SHARE = 0.98  # of the payload; the rest allows for what metadata and re
 SECTOR_BYTES = 512  # unit of /sys/block/X/stat on every device; Documentation/block/stat.rst
 SECTORS_READ = 2  # its position in that file
 # backends whose reads the kernel's counters see; the others need counters of their own
-COUNTED_BACKENDS = frozenset({"posix", "uring", "nixl"})
+COUNTED_BACKENDS = frozenset(
+    {"posix", "uring", "nixl-posix-aio", "nixl-posix-uring", "nixl-posix-posix_aio", "nixl-posix-unknown"}
+)
 MEMORY_BACKENDS = frozenset({"null", "simulated", "hostmem"})
 
 NOTICES = {
@@ -29,6 +31,8 @@ NOTICES = {
     "residency_unknown": "neither cachestat nor mincore told what was in the page cache before the read",
     "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served or kept the bytes",
     "repeated": "the same bytes were read more than once, so that a cache served all but the first",
+    "server_caches_unknown": "server's caches unknown: it may have had the bytes in memory, or not",
+    "link_rate_unknown": "the speed of the way to the server is not known, so no rate can be called implausible",
     "nothing_read": "there was no payload to read, so nothing to prove",
 }
 

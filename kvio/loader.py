@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from kvio.backends.protocol import Backend, KVIOError
+from kvio.backends.protocol import Backend, KVIOError, Witness
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.jobs import Job
@@ -32,6 +32,7 @@ class LoadSplit:
         queue_depth: reads that all threads together may have in flight, one for each job in flight.
         achieved_queue_depth: jobs in flight on average over the load; None when no time passed.
         notices: codes of what the backend says of its reads.
+        way: the data path that the backend saw its reads take; None where it cannot tell.
     """
 
     open_s: float
@@ -44,6 +45,7 @@ class LoadSplit:
     queue_depth: int
     achieved_queue_depth: float | None
     notices: tuple[str, ...] = ()
+    way: str | None = None
 
 
 class ChunkLoader:
@@ -156,7 +158,14 @@ def _summarise(tallies: Sequence[Tally], *, seconds: float, backends: Sequence[B
         queue_depth=sum(backend.queue_depth for backend in backends),
         achieved_queue_depth=in_flight_s / seconds if seconds > 0 else None,
         notices=tuple(dict.fromkeys(code for backend in backends for code in backend.notices)),
+        way=_way(backends),
     )
+
+
+def _way(backends: Sequence[Backend]) -> str | None:
+    """The way that all threads' reads took; several are all named."""
+    told = {backend.take_way() for backend in backends if isinstance(backend, Witness)}
+    return " and ".join(sorted(way for way in told if way is not None)) or None
 
 
 def _mean(seconds: Sequence[float | None]) -> float | None:

@@ -1,6 +1,9 @@
 """The rooms may only know each other in the directions that docs/design.md draws."""
 
 import ast
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +38,17 @@ ALLOWED = {
     "bench.__main__": {"bench", "kvio"},
 }
 # optional packages and the one file that may import each
-SINGLE_FILE = {"kvikio", "nixl", "mooncake", "liburing", "flash_attn", "ray"}
+SINGLE_FILE = {
+    "kvikio",
+    "nixl",
+    "nixl_cu12",
+    "nixl_cu13",
+    "obstore",
+    "mooncake",
+    "liburing",
+    "flash_attn",
+    "ray",
+}
 
 
 def _modules() -> Iterator[tuple[str, Path]]:
@@ -86,3 +99,26 @@ def test_analyse_and_show_never_need_torch() -> None:
     for module, path in _modules():
         if module.startswith(("bench.analyse", "bench.show", "bench.measure.record", "bench.arms.case")):
             assert not {"torch", "transformers"} & {name.split(".")[0] for name in _imports(path)}, module
+
+
+IMPORT_EACH_FIRST = """
+import importlib, sys
+import torch
+for name in sys.argv[1:]:
+    for known in [known for known in sys.modules if known.split(".")[0] == "kvio"]:
+        del sys.modules[known]
+    importlib.import_module(name)
+"""
+
+
+def test_every_module_of_the_library_can_be_the_first_to_be_imported() -> None:
+    names = [module.removesuffix(".__init__") for module, _ in _modules() if module.startswith("kvio")]
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_EACH_FIRST, *names],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -12,7 +12,7 @@ from bench.measure.available import leave_out_unavailable
 from bench.measure.doctor import try_backend
 from bench.measure.plan import LoadSpec, Plan, PlanError
 from bench.show.facts import harmless_codes
-from bench.verbs.sweep import parse_options
+from bench.verbs.options import parse_options
 from kvio.backends import BACKENDS
 from kvio.backends.protocol import Unavailable
 from kvio.backends.trial import run_trial
@@ -121,15 +121,25 @@ def test_options_are_given_to_the_backend_they_name() -> None:
     }
 
 
+def test_an_option_goes_to_every_backend_that_knows_its_name() -> None:
+    assert parse_options(["bucket=kv", "queue=aio", "s3.region=eu"], ["s3", "nixl", "nixl-obj"]) == {
+        "s3": {"bucket": "kv", "region": "eu"},
+        "nixl": {"queue": "aio"},
+        "nixl-obj": {"bucket": "kv"},
+    }
+    with pytest.raises(PlanError, match="option bucket of s3 is given twice"):
+        parse_options(["bucket=kv", "s3.bucket=other"], ["s3"])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("speed=9", "is not BACKEND.NAME=VALUE"),
-        ("tape.speed", "is not BACKEND.NAME=VALUE"),
-        ("tape.=9", "is not BACKEND.NAME=VALUE"),
-        ("nixl.plugin=POSIX", "which is not measured"),
+        ("speed=9", "no option 'speed' of nixl; there are: queue"),
+        ("nixl.queue", "has no value"),
+        ("nixl.=9", "names no option"),
+        ("tape.speed=9", "which is not measured"),
     ],
 )
 def test_an_option_that_cannot_be_placed_is_refused(text: str, said: str) -> None:
     with pytest.raises(PlanError, match=said):
-        parse_options([text], ["tape"])
+        parse_options([text], ["nixl"])

@@ -49,6 +49,49 @@ class Evidence(Protocol):
         """The way the bytes took."""
 
 
+class ServerEvidence:
+    """What can be said of bytes that a server sends: nothing here tells whether it had them in memory.
+
+    Args:
+        link_bytes_per_s: of the interface to the server; None when unknown.
+    """
+
+    def __init__(self, link_bytes_per_s: float | None) -> None:
+        self._link_bytes_per_s = link_bytes_per_s
+
+    def evict(self, path: Path) -> None:
+        """Nothing: the local file is not what is read."""
+
+    def warm(self, path: Path) -> None:
+        """Nothing: the local file is not what is read."""
+
+    def resident_bytes(self, path: Path) -> int | None:
+        """Not known."""
+        return None
+
+    def require_written(self, path: Path) -> None:
+        """Nothing: the object was compared with the file when it was placed."""
+
+    def require_plausible(self, num_bytes: int, seconds: float) -> None:
+        """Stop on a rate that the interface cannot carry, where its speed is known."""
+        require_plausible(num_bytes, seconds, self._link_bytes_per_s)
+
+    def read_counters(self) -> ReadCounters:
+        """None: what storage the server read is counted there."""
+        return ReadCounters(None, None)
+
+    def prove_cache_state(
+        self, *, asked_direct: bool, reads: Sequence[Read], resident_before: int | None, moved: ReadCounters
+    ) -> tuple[CacheState, tuple[str, ...]]:
+        """Never cold, never warm."""
+        unknown = () if self._link_bytes_per_s is not None else ("link_rate_unknown",)
+        return "unverified", ("server_caches_unknown", *unknown)
+
+    def prove_data_path(self, *, backend: str, asked_direct: bool, state: CacheState) -> str:
+        """What the backend saw itself do."""
+        return backend
+
+
 class KernelEvidence:
     """What this machine's kernel says of files on `storage`."""
 

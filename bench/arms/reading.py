@@ -11,11 +11,12 @@ from bench.arms import group
 from bench.arms.case import Case, Outcome
 from bench.arms.proof import Evidence
 from bench.arms.walk import FreshWalk, tokens_to_load
-from kvio.backends import find_backend
+from kvio.backends import BackendKind, find_backend
 from kvio.backends.protocol import KVIOError
-from kvio.backends.setting import BackendSetting, HostMemory, SimulatedDevice
+from kvio.backends.setting import BackendSetting, SimulatedDevice
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
+from kvio.depot import Depot
 from kvio.evidence import CacheState, ReadCounters
 from kvio.files import Bytes
 from kvio.jobs import Job, by_chunk, collect, plan_jobs
@@ -81,6 +82,12 @@ class Proof:
     notices: tuple[str, ...] = ()
 
 
+def _own_depot(kind: BackendKind, settings: LoadSettings, directory: Path) -> Depot | None:
+    """The depot that this process fills before each sample; None where the run filled it, or there is none."""
+    depot = None if kind.depot is None else kind.depot(settings.options, directory)
+    return depot if depot is not None and depot.when == "sample" else None
+
+
 class Reading:
     """Chunk files of one series, their loader, and what is asked of the operating system about them.
 
@@ -112,10 +119,10 @@ class Reading:
         self._evidence = evidence
         self._chunks = FreshWalk(store.num_chunks, settings.first_chunk)
         self._states = FreshWalk(store.num_states)
-        self._memory = HostMemory()
+        self._depot = _own_depot(self._kind, settings, store.directory)
         setting = BackendSetting(
             store.geometry.direct,
-            self._memory,
+            self._depot,
             settings.device,
             queue_depth=settings.queue_depth,
             options=settings.options,
@@ -167,8 +174,8 @@ class Reading:
     def _set_cache(self, jobs: Sequence[Job]) -> dict[Path, int | None]:
         """Bring the files into the state asked for; bytes of each in the page cache."""
         paths = list(dict.fromkeys(job.path for job in jobs))
-        if self._settings.backend == "hostmem":
-            self._memory.hold(paths)
+        if self._depot is not None:
+            self._depot.place(paths)
         if not self._kind.from_storage:
             return {}
         try:
@@ -212,7 +219,7 @@ class Reading:
             moved=moved,
         )
         path = self._evidence.prove_data_path(
-            backend=self._settings.backend, asked_direct=direct, state=state
+            backend=split.way or self._settings.backend, asked_direct=direct, state=state
         )
         return Proof(state, path, moved, (*notices, *limited))
 
@@ -286,6 +293,8 @@ class Reading:
     def close(self) -> None:
         """Stop the threads, let the buffers go; safe to call twice."""
         self.loader.close()
+        if self._depot is not None:
+            self._depot.withdraw()
 
 
 def _total(sizes: Sequence[int | None]) -> int | None:

@@ -13,7 +13,7 @@ from bench.arms.model import BuiltModel
 from bench.arms.prefill import prefill_over
 from bench.measure.setup import LoadSeries
 from kvio.backends import find_backend
-from kvio.backends.setting import BackendSetting, HostMemory
+from kvio.backends.setting import BackendSetting
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.jobs import Job, by_chunk, collect, plan_jobs
@@ -59,7 +59,6 @@ class StoreExchange:
             self._store = self._write(source, num_tokens, num_chunks=len(chunks))
         shift = 1 if rotate else 0
         ids = [(index + shift) % len(chunks) for index in chunks]
-        memory = HostMemory()
         jobs = plan_jobs(
             self._store,
             ids,
@@ -67,13 +66,24 @@ class StoreExchange:
             prefix_tokens=num_tokens,
             state_id=0 if self._store.num_states else None,
         )
-        memory.hold(list(dict.fromkeys(job.path for job in jobs)))
+        depot = self._kind.depot and self._kind.depot(self._load.spec.options, self._directory)
+        if depot is not None:
+            depot.place(list(dict.fromkeys(job.path for job in jobs)))
         setting = BackendSetting(
             self._geometry.direct,
-            memory,
+            depot,
             queue_depth=self._load.in_flight,
             options=self._load.spec.options,
         )
+        try:
+            self._load_through(setting, target, Planned(jobs, tuple(ids), num_tokens), prompt=prompt)
+        finally:
+            if depot is not None:
+                depot.withdraw()
+
+    def _load_through(
+        self, setting: BackendSetting, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
+    ) -> None:
         loader = ChunkLoader(
             self._geometry,
             lambda: self._kind.make(setting),
@@ -82,7 +92,7 @@ class StoreExchange:
             into=self._kind.into,
         )
         try:
-            self._bring(loader, target, Planned(jobs, tuple(ids), num_tokens), prompt=prompt)
+            self._bring(loader, target, planned, prompt=prompt)
         finally:
             loader.close()
 

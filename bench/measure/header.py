@@ -12,6 +12,7 @@ from bench.measure.machine import MachineFacts, describe_machine, machine_slug
 from bench.measure.plan import PlanError
 from bench.measure.preflight import Findings, walk_lengths
 from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo, write_run
+from bench.measure.server import find_server, server_notices
 from bench.measure.setup import Setup, name_hybrid
 from bench.measure.site import Site
 from bench.measure.software import describe_software
@@ -27,7 +28,13 @@ def describe_storage_of(setup: Setup, data_dir: Path) -> dict[str, Any]:
     if plan.simulation is not None:
         return {"name": "a simulated drive"}
     limit = {} if plan.limit_bytes_per_s is None else {"limit_bytes_per_s": plan.limit_bytes_per_s}
-    return {**describe_storage(data_dir).facts(), **limit}
+    facts = describe_storage(data_dir).facts()
+    servers = dict.fromkeys(server.name for load in setup.loads if (server := find_server(load)) is not None)
+    if servers and all(find_server(load) for load in setup.loads):
+        facts = {"name": "; ".join(servers), "placed_from": facts}
+    elif servers:
+        facts |= {"servers": list(servers)}
+    return {**facts, **limit}
 
 
 def describe_machine_of(setup: Setup) -> tuple[str, dict[str, Any]]:
@@ -107,6 +114,7 @@ def _first_notices(
         for load in setup.loads
         for code, message in load.geometry.notices.items()
     ]
+    found += [notice for load in setup.loads for notice in server_notices(load)]
     if busy_share > BUSY_SHARE:
         message = (
             f"other work took {busy_share:.0%} of the processor when the sweep began: expect wide intervals"

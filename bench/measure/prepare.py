@@ -70,6 +70,7 @@ def prepare_rounds(
     Raises:
         PlanError: not even the shortest length fits into what is left of the budget.
         StoreError: the files cannot be written.
+        KVIOError: they cannot be placed where the backend reads them.
     """
     plan = setup.plan
     rounds = Rounds(
@@ -108,6 +109,8 @@ def prepare_rounds(
         rounds.store_dirs = {
             name: found for name in run.series if (found := _files_of(name, run, directories))
         }
+        if site.depots is not None:
+            site.depots.place(directories, observer)
         rounds.rate_case = Case("gemm", GEMM, _rate_tokens(setup, findings, most=rounds.allowed[-1]))
         rounds.warmup_tokens = _warmup_tokens(rounds)
     return rounds

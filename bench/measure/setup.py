@@ -7,6 +7,7 @@ from bench.measure.plan import LoadSpec, Plan, PlanError, require_lengths
 from bench.measure.queue_depth import spread_depth
 from bench.measure.record import SeriesInfo
 from kvio.backends import BackendKind, find_backend
+from kvio.backends.bucket import read_address
 from kvio.chunks import ChunkGeometry
 from kvio.layout import KVLayout
 from kvio.presets import adapt_preset, find_preset
@@ -146,6 +147,9 @@ def _require_ranks(plan: Plan, model: Model) -> None:
             "the hybrid arm is measured on one rank only: the ranks would meet at different tokens; "
             "leave --hybrid or --tp out"
         )
+    on_servers = [load.backend for load in plan.loads if find_backend(load.backend).on_server]
+    if on_servers:
+        raise PlanError(f"{on_servers[0]} reads for one rank only so far; leave --tp out, or read files")
     if plan.simulation is not None:
         raise PlanError("a simulated sweep has no ranks; leave --tp out, or name another --backend")
     if plan.device.startswith("cuda:"):
@@ -182,7 +186,8 @@ def _require_known_options(spec: LoadSpec, kind: BackendKind) -> None:
 
 def _describe(load: LoadSeries, plan: Plan) -> SeriesInfo:
     preset = load.geometry.preset
-    reads_files = find_backend(load.spec.backend).from_storage
+    kind = find_backend(load.spec.backend)
+    reads_files = kind.from_storage and not kind.on_server
     settings = {
         "backend": load.spec.backend,
         "preset": preset.name,
@@ -196,6 +201,7 @@ def _describe(load: LoadSeries, plan: Plan) -> SeriesInfo:
         "open_per_read": preset.open_per_read,
         **load.spec.options,
         **_ranks(plan),
+        **({"server": read_address(load.spec.options).name} if kind.on_server else {}),
     }
     return SeriesInfo(arm="load", label=f"{load.spec.backend}, {preset.name} layout", settings=settings)
 

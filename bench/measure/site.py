@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.measure.clock import Clock, MonotonicClock, VirtualClock
+from bench.measure.depots import RunDepots
 from bench.measure.entry import serve
 from bench.measure.limit import ReadLimit
 from bench.measure.setup import Setup
@@ -25,6 +26,7 @@ class Site:
     scratch: Path | None
     start_s: float
     other_runs: int = 0
+    depots: RunDepots | None = None
 
 
 @contextmanager
@@ -33,6 +35,7 @@ def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
 
     Raises:
         ScratchError: `data_dir` cannot hold files.
+        KVIOError: a server that is to hold the chunks does not answer.
         LimitRefusedError: the read limit is not permitted here.
     """
     plan = setup.plan
@@ -47,6 +50,9 @@ def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
     other_runs = count_live(data_dir)
     with ExitStack() as stack:
         scratch = stack.enter_context(open_scratch(data_dir))
+        depots = RunDepots(setup.loads, scratch)
+        stack.callback(depots.withdraw)  # before the scratch directory goes: while it is there, the run lives
+        depots.begin()
         limit = None
         if plan.limit_bytes_per_s is not None:
             limit = stack.enter_context(ReadLimit(scratch, plan.limit_bytes_per_s))
@@ -58,4 +64,4 @@ def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
             overrun_s=OVERRUN_SHARE * plan.budget_s,
             num_ranks=plan.tensor_parallel,
         )
-        yield Site(clock, source, scratch, start_s, other_runs)
+        yield Site(clock, source, scratch, start_s, other_runs, depots)

@@ -20,6 +20,8 @@ PACKAGES = (
     "kvikio-cu12",
     "kvikio-cu13",
     "nixl",
+    "nixl-cu12",
+    "nixl-cu13",
     "mooncake-transfer-engine",
     "liburing",
     "boto3",

@@ -134,7 +134,13 @@ def _carry_out(
         run = run.model_copy(update={"notices": (*run.notices, Notice(code="failed", message=str(error)))})
     finally:
         writer.close()
-        notices = [*run.notices, *(rounds.notices if rounds else ()), *notice_repeats(setup, site, samples)]
+        left = () if site.depots is None else site.depots.withdraw()
+        notices = [
+            *run.notices,
+            *left,
+            *(rounds.notices if rounds else ()),
+            *notice_repeats(setup, site, samples),
+        ]
         latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
         finished = datetime.now(UTC).isoformat(timespec="seconds")
         ended = {"state": state, "finished_utc": finished, "notices": tuple(latest.values())}

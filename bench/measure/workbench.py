@@ -17,9 +17,10 @@ from bench.arms.load import LoadArm
 from bench.arms.memory import available_bytes, keep_freed_memory
 from bench.arms.model import BuiltModel, build_model, describe_model
 from bench.arms.prefill import Prefill, prefill_over
-from bench.arms.proof import KernelEvidence
+from bench.arms.proof import Evidence, KernelEvidence, ServerEvidence
 from bench.arms.reading import LoadSettings, Reading
 from bench.arms.recompute import RecomputeArm
+from bench.measure.server import find_server
 from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, Setup, name_hybrid
 from bench.measure.stores import rank_directory
 from kvio.blockdev import describe_storage
@@ -118,7 +119,7 @@ class Workbench:
             make_blocks=lambda tokens: KVBlocks(self.setup.layout, tokens, self.device),
             device=self.device,
             now_s=self.now_s,
-            evidence=KernelEvidence(describe_storage(store.directory)),
+            evidence=_evidence_of(load, store.directory),
             first_token=None if first_token is None else lambda _, tokens: first_token.time(tokens),
         )
 
@@ -173,6 +174,13 @@ def open_workbench(setup: Setup, *, longest: int, now_s: Callable[[], float], se
     )
     layout = sub_layout(setup.layout, built.layers, num_layers=len(kinds))
     return Workbench(setup, built, layout, device, now_s)
+
+
+def _evidence_of(load: LoadSeries, directory: Path) -> Evidence:
+    server = find_server(load)
+    if server is None:
+        return KernelEvidence(describe_storage(directory))
+    return ServerEvidence(server.interface.bytes_per_s)
 
 
 def make_arms(

@@ -131,7 +131,7 @@ def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:
     return (
         printable(run.run_id),
         say_model(run),
-        storage_name(run),
+        storage_name(run, spot.series),
         series_label(run, spot.series),
         data_path(run, result.samples, series=spot.series) or "—",
         cache_state(run, result.samples, series=spot.series) or "unverified",

@@ -70,9 +70,10 @@ def say_model(run: RunRecord) -> str:
     return f"{printable(run.model_name)} ({run.plan.dtype}{divided})"
 
 
-def storage_name(run: RunRecord) -> str:
-    """The storage, and the read limit that was set on it."""
-    found = look_up(run.storage, STORAGE_KEYS)
+def storage_name(run: RunRecord, series: str | None = None) -> str:
+    """The storage, and the read limit that was set on it; of a series that reads from a server, that server."""
+    settings = run.series[series].settings if series in run.series else {}
+    found = look_up(settings, ("server",)) or look_up(run.storage, STORAGE_KEYS)
     name = format_fact(found) if found is not None else "storage without a name"
     limit = look_up(run.storage, LIMIT_KEYS) or run.plan.limit_bytes_per_s
     return f"{name} limited to {_say_limit(limit)}" if isinstance(limit, (int, float)) else name
@@ -144,6 +145,8 @@ def say_cache(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str 
     state = cache_state(run, samples, series=series)
     if state is None:
         return None
+    if series in run.series and "server" in run.series[series].settings:
+        return "the server's caches unknown"
     return state.replace("direct", "page cache bypassed") if "direct" in state else f"{state} page cache"
 
 

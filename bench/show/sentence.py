@@ -57,7 +57,7 @@ def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, s
     doubt = f"; suspect: {', '.join(suspects)}" if suspects else ""
     return (
         f"For {say_model(run)} on {device_name(run)}, "
-        f"loading from {storage_name(run)}{by} over {path}{f' ({cache})' if cache else ''}, "
+        f"loading from {storage_name(run, spot.series)}{by} over {path}{f' ({cache})' if cache else ''}, "
         f"{_predicate(spot)} ({', '.join(part for part in qualities if part)}{doubt})."
     )
 

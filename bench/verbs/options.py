@@ -10,6 +10,7 @@ from rich.console import Console
 from bench.measure.folder import find_latest
 from bench.measure.plan import PlanError
 from bench.measure.record import RecordError
+from kvio.backends import find_backend
 
 RESULTS = Path("results")
 SCRATCH = RESULTS / "scratch"
@@ -32,6 +33,40 @@ def parsed(read: Callable[[str], T], text: str | None) -> T | None:
         return read(text)
     except ValueError as error:
         raise PlanError(str(error)) from None
+
+
+def parse_options(texts: list[str], backends: list[str]) -> dict[str, dict[str, str]]:
+    """Options by backend: `NAME=VALUE` goes to every one that knows the name, `BACKEND.NAME=VALUE` to that one.
+
+    Raises:
+        PlanError: no value, the same name twice, or a name that none of the backends knows.
+    """
+    found: dict[str, dict[str, str]] = {backend: {} for backend in backends}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not value:
+            # what was given may be a secret in the wrong place, so only its name is repeated
+            raise PlanError(f"--option {name!r} has no value; try --option bucket=kvcross")
+        owner, dot, key = name.rpartition(".")
+        if not key:
+            raise PlanError(f"--option {name!r} names no option; try --option bucket=kvcross")
+        if dot and owner not in backends:
+            raise PlanError(f"option {name!r} is of {owner}, which is not measured; add it to --backend")
+        for backend in [owner] if dot else _that_know(name, backends):
+            if key in found[backend]:
+                raise PlanError(f"option {key} of {backend} is given twice")
+            found[backend][key] = value
+    return found
+
+
+def _that_know(name: str, backends: list[str]) -> list[str]:
+    knowing = [backend for backend in backends if name in find_backend(backend).options]
+    if not knowing:
+        known = sorted({option for backend in backends for option in find_backend(backend).options})
+        raise PlanError(
+            f"no option {name!r} of {' and '.join(backends)}; there are: {', '.join(known) or 'none'}"
+        )
+    return knowing
 
 
 def make_scratch(data_dir: Path) -> None:

@@ -13,7 +13,7 @@ from bench.measure.record import read_run
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.progress import SweepProgress
-from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parsed
+from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parse_options, parsed
 from bench.verbs.report import finish
 from kvio.presets import PRESETS
 
@@ -31,7 +31,9 @@ def sweep(
     ] = 0.10,
     rounds: Annotated[int | None, option("rounds at most; default as many as the budget allows")] = None,
     samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
-    backend: Annotated[str, option("posix, uring, hostmem, simulated, null; several with commas")] = "posix",
+    backend: Annotated[
+        str, option("posix, uring, hostmem, s3, nixl, nixl-obj … (doctor lists all); several with commas")
+    ] = "posix",
     layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
     hybrid: Annotated[
         bool, option("also recompute from the front while loading from the back (whole models)")
@@ -43,7 +45,12 @@ def sweep(
         int | None, option("reads in flight over all threads; of posix, the threads; default the layout's")
     ] = None,
     backend_option: Annotated[
-        list[str] | None, option("what one backend alone knows: BACKEND.NAME=VALUE; may be repeated")
+        list[str] | None,
+        typer.Option(
+            "--option",
+            "--backend-option",
+            help="what a backend alone knows: NAME=VALUE, or BACKEND.NAME=VALUE for one of several; may be repeated",
+        ),
     ] = None,
     request: Annotated[str | None, option("bytes of one read, such as 4MiB; default a whole chunk")] = None,
     limit: Annotated[
@@ -115,24 +122,6 @@ def sweep(
         }
     )
     _measure(plan, data_dir=data_dir, results=results, resume=None)
-
-
-def parse_options(texts: list[str], backends: list[str]) -> dict[str, dict[str, str]]:
-    """The options of each backend, by name.
-
-    Raises:
-        PlanError: not BACKEND.NAME=VALUE, or of a backend that is not measured.
-    """
-    found: dict[str, dict[str, str]] = {backend: {} for backend in backends}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        backend, dot, key = name.partition(".")
-        if not (equals and dot and key):
-            raise PlanError(f"option {text!r} is not BACKEND.NAME=VALUE")
-        if backend not in found:
-            raise PlanError(f"option {text!r} is of {backend}, which is not measured; add it to --backend")
-        found[backend][key] = value
-    return found
 
 
 def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) -> None:

@@ -6,13 +6,21 @@ from pathlib import Path
 from typing import Literal
 
 from kvio.backends.blocking import blocking
+from kvio.backends.bucket import OPTIONS as BUCKET_OPTIONS
 from kvio.backends.hostmem import HostMemReader
+from kvio.backends.nixl import MOST_IN_FLIGHT as NIXL_IN_FLIGHT
+from kvio.backends.nixl import make_gds, make_objects, make_posix
+from kvio.backends.nixl_plugin import POSIX_OPTIONS
+from kvio.backends.nixl_probe import probe_gds, probe_obj, probe_posix
 from kvio.backends.null import NullReader
+from kvio.backends.objects import ObjectDepot
 from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import Backend, KVIOError, Unavailable
-from kvio.backends.setting import BackendSetting
+from kvio.backends.s3 import S3Reader, probe_objects
+from kvio.backends.setting import BackendSetting, HostMemory
 from kvio.backends.simulated import SimulatedReader
 from kvio.backends.uring import MOST_IN_FLIGHT, UringBackend, try_uring
+from kvio.depot import Depot
 
 Probe = Callable[[Path, Mapping[str, str]], Unavailable | None]
 
@@ -34,6 +42,8 @@ class BackendKind:
         into: what its targets are: bounce buffers in host memory, or staging memory on the device.
         most_in_flight: jobs that one thread can keep in flight; 1 where queue depth comes from threads.
         options: names and meanings of the options that it understands.
+        depot: where the chunks lie, given the options and the directory of the files; None reads the files.
+        on_server: a server reads the bytes and sends them: nothing on this machine tells where it had them from.
         probe: tries to read in this directory with these options; says why it cannot, None where it can.
     """
 
@@ -44,6 +54,8 @@ class BackendKind:
     into: Literal["host", "device"] = "host"
     most_in_flight: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
+    depot: Callable[[Mapping[str, str], Path], Depot] | None = None
+    on_server: bool = False
     probe: Probe = is_part_of_python
 
 
@@ -57,7 +69,13 @@ BACKENDS: dict[str, BackendKind] = {
         moves_bytes=False,
         from_storage=False,
     ),
-    "hostmem": BackendKind("chunks in DRAM", blocking(HostMemReader), moves_bytes=True, from_storage=False),
+    "hostmem": BackendKind(
+        "chunks in DRAM",
+        blocking(HostMemReader),
+        moves_bytes=True,
+        from_storage=False,
+        depot=lambda options, root: HostMemory(),
+    ),
     "posix": BackendKind(
         "files, preadv from several threads", blocking(PosixReader), moves_bytes=True, from_storage=True
     ),
@@ -68,6 +86,45 @@ BACKENDS: dict[str, BackendKind] = {
         from_storage=True,
         most_in_flight=MOST_IN_FLIGHT,
         probe=try_uring,
+    ),
+    "s3": BackendKind(
+        "objects of an S3 server, a GET at a time in each thread",
+        blocking(S3Reader),
+        moves_bytes=True,
+        from_storage=True,
+        options=BUCKET_OPTIONS,
+        depot=ObjectDepot,
+        on_server=True,
+        probe=probe_objects,
+    ),
+    "nixl": BackendKind(
+        "files, NIXL's POSIX plugin",
+        make_posix,
+        moves_bytes=True,
+        from_storage=True,
+        most_in_flight=NIXL_IN_FLIGHT,
+        options=POSIX_OPTIONS,
+        probe=probe_posix,
+    ),
+    "nixl-gds": BackendKind(
+        "files into a GPU, NIXL's GDS_MT plugin",
+        make_gds,
+        moves_bytes=True,
+        from_storage=True,
+        into="device",
+        most_in_flight=NIXL_IN_FLIGHT,
+        probe=probe_gds,
+    ),
+    "nixl-obj": BackendKind(
+        "objects of an S3 server, NIXL's OBJ plugin",
+        make_objects,
+        moves_bytes=True,
+        from_storage=True,
+        most_in_flight=NIXL_IN_FLIGHT,
+        options=BUCKET_OPTIONS,
+        depot=ObjectDepot,
+        on_server=True,
+        probe=probe_obj,
     ),
 }
 

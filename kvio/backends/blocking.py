@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kvio.backends.protocol import Arrival, Backend, HostTarget, KVIOError, Read, Target
+from kvio.backends.protocol import Arrival, Backend, HostTarget, KVIOError, Read, Target, Witness
 from kvio.backends.setting import BackendSetting
 
 
@@ -63,6 +63,10 @@ class BlockingBackend:
             raise KVIOError(f"{self.name}: nothing is in flight")
         (ticket, reads, view), self._submitted = self._submitted, None
         return (Arrival(ticket, self._reader.read(reads, view)),)
+
+    def take_way(self) -> str | None:
+        """What the reader saw, if it looks."""
+        return self._reader.take_way() if isinstance(self._reader, Witness) else None
 
     def shut(self, path: Path) -> None:
         """Close the file."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from kvio.backends.protocol import KVIOError, Read, ShortReadError
-from kvio.backends.setting import BackendSetting
+from kvio.backends.setting import BackendSetting, HostMemory
 
 
 class HostMemReader:
@@ -15,9 +15,9 @@ class HostMemReader:
     name = "hostmem"
 
     def __init__(self, setting: BackendSetting) -> None:
-        if setting.memory is None:
+        if not isinstance(setting.depot, HostMemory):
             raise KVIOError("the hostmem backend needs a memory that holds the chunks")
-        self._memory = setting.memory
+        self._memory = setting.depot
 
     def open(self, path: Path) -> None:
         """Check that the file is held.

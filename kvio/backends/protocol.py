@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch  # the command line lists backends without it
@@ -87,6 +87,14 @@ class Unavailable:
 
     reason: str
     remedy: str
+
+
+@runtime_checkable
+class Witness(Protocol):
+    """A backend or reader that can tell which way its reads took, where no counter of the kernel does."""
+
+    def take_way(self) -> str | None:
+        """The data path of the reads since last asked, as it was seen; None when there were none."""
 
 
 class UnavailableError(KVIOError):

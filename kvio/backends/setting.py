@@ -4,19 +4,26 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from kvio.backends.protocol import KVIOError
+from kvio.depot import Depot
 
 
 @dataclass(slots=True)
 class HostMemory:
-    """Files held in DRAM, by path; shared by the threads that read them."""
+    """A depot in DRAM: files by path, shared by the threads that read them."""
 
     held: dict[Path, bytes] = field(default_factory=dict)
+    name: str = "host memory"
+    when: Literal["sample", "run"] = "sample"
 
-    def hold(self, paths: Sequence[Path]) -> None:
+    def begin(self) -> None:
+        """Nothing outlives a process in its memory."""
+
+    def place(self, paths: Sequence[Path]) -> None:
         """Hold these files and no others.
 
         Raises:
@@ -29,6 +36,10 @@ class HostMemory:
                     self.held[path] = path.read_bytes()
                 except OSError as error:
                     raise KVIOError(f"{path}: {error.strerror}") from error
+
+    def withdraw(self) -> None:
+        """Hold nothing."""
+        self.held = {}
 
 
 class SimulatedDevice:
@@ -77,14 +88,14 @@ class BackendSetting:
 
     Args:
         direct: open with O_DIRECT.
-        memory: files held in DRAM (hostmem).
+        depot: where the chunks lie that are held in this process (hostmem).
         device: the modelled device (simulated).
         queue_depth: jobs that one thread keeps in flight, of backends that can.
         options: what only one backend knows, by its names; recorded, so never a credential.
     """
 
     direct: bool = False
-    memory: HostMemory | None = None
+    depot: Depot | None = None
     device: SimulatedDevice | None = None
     queue_depth: int = 1
     options: Mapping[str, str] = field(default_factory=dict)

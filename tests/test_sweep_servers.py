@@ -1,0 +1,143 @@
+"""Real short sweeps by the command line through S3 and NIXL, and what is left of them however they end."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.measure.record import read_run
+from bench.show.facts import say_cache, storage_name
+from kvio.backends import find_backend
+from kvio.backends.bucket import Bucket, read_address
+from tests.servers import S3Server, require_s3, shared_s3
+from tests.test_cli import ROOT, TINY, run_bench
+
+SETTINGS = ("--dtype", "float32", "--tokens", "64,128", "--samples", "1", "--working-set", "32MiB")
+
+
+@pytest.fixture
+def server() -> S3Server:
+    require_s3()
+    return shared_s3()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY))
+    return path
+
+
+def _arguments(tiny: Path, backend: str, server: S3Server, prefix: str) -> list[str]:
+    options = {**server.options, "prefix": prefix}
+    chosen = [part for name, value in options.items() for part in ("--option", f"{name}={value}")]
+    return ["sweep", str(tiny), *SETTINGS, "--budget", "300s", "--backend", backend, *chosen]
+
+
+def _keys(server: S3Server, prefix: str) -> list[str]:
+    return Bucket(read_address(server.options)).list_keys(prefix)
+
+
+def _loads(folder: Path) -> set[tuple[str, str, str, str]]:
+    with (folder / "samples.csv").open() as stream:
+        rows = [row for row in csv.DictReader(stream) if row["arm"] == "load"]
+    return {(row["series"], row["data_path"], row["cache_state"], row["verified"]) for row in rows}
+
+
+def test_a_sweep_through_s3_says_what_it_cannot_know_and_leaves_nothing(
+    tiny: Path, tmp_path: Path, server: S3Server
+) -> None:
+    arguments = _arguments(tiny, "s3,hostmem", server, "sweep")
+    finished = run_bench(*arguments, "--rounds", "1", cwd=tmp_path)
+    assert finished.returncode == 3, finished.stderr
+    folder = tmp_path / finished.stdout.strip().splitlines()[-1]
+    assert _loads(folder) == {
+        ("s3/best", "s3-whole", "unverified", "true"),
+        ("hostmem/best", "hostmem", "", "true"),
+    }
+    run = read_run(folder)
+    assert run.checks["answer:s3/best"]["passed"] is True
+    assert run.checks["answer:s3/best"]["control_difference"] > 1
+    said = {notice.code: notice.message for notice in run.notices}
+    assert said["server_caches_unknown"].startswith("s3/best: server's caches unknown")
+    assert "no rate can be called implausible" in said["link_rate_unknown"]
+    assert storage_name(run, "s3/best") == f"bucket {server.bucket} at {server.endpoint}"
+    assert say_cache(run, [], series="s3/best") is None
+    for secret in (os.environ["AWS_SECRET_ACCESS_KEY"], os.environ["AWS_ACCESS_KEY_ID"]):
+        assert all(secret.encode() not in path.read_bytes() for path in folder.iterdir())
+    assert (_keys(server, "sweep"), list((tmp_path / "results" / "scratch").iterdir())) == ([], [])
+
+
+def test_a_sweep_through_nixl_is_proved_by_the_kernels_counters(
+    tiny: Path, tmp_path: Path, server: S3Server
+) -> None:
+    why = find_backend("nixl").probe(tmp_path, {})
+    if why is not None:
+        pytest.skip(f"{why.reason}; try: {why.remedy}")
+    arguments = _arguments(tiny, "nixl,nixl-obj", server, "nixl")
+    finished = run_bench(*arguments, "--option", "queue=uring", "--rounds", "1", cwd=tmp_path)
+    assert finished.returncode in {0, 3}, finished.stderr
+    folder = tmp_path / finished.stdout.strip().splitlines()[-1]
+    found = _loads(folder)
+    assert ("nixl-obj/best", "nixl-obj", "unverified", "true") in found
+    (files,) = (row for row in found if row[0] == "nixl/best")
+    assert files[1].startswith("nixl-posix-uring-")
+    assert files[3] == "true"
+    assert _keys(server, "nixl") == []
+
+
+@pytest.fixture
+def running(
+    tiny: Path, tmp_path: Path, server: S3Server
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """A sweep that has placed its objects and begun to measure."""
+    arguments = _arguments(tiny, "s3", server, tmp_path.name)
+    command = [sys.executable, "-u", "-m", "bench", *arguments, "--rounds", "50"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "round 2" in line:
+                break
+        yield process, arguments
+        if process.poll() is None:
+            process.kill()
+
+
+def test_ctrl_c_removes_the_objects(
+    running: tuple[subprocess.Popen[str], list[str]], server: S3Server, tmp_path: Path
+) -> None:
+    process, _ = running
+    assert _keys(server, tmp_path.name)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert _keys(server, tmp_path.name) == []
+
+
+def test_after_kill_9_the_next_sweep_removes_the_objects(
+    running: tuple[subprocess.Popen[str], list[str]], server: S3Server, tmp_path: Path
+) -> None:
+    process, arguments = running
+    process.kill()
+    process.communicate(timeout=60)
+    assert _keys(server, tmp_path.name)
+    finished = run_bench(*arguments, "--rounds", "1", cwd=tmp_path)
+    assert finished.returncode == 3, finished.stderr
+    assert _keys(server, tmp_path.name) == []
+
+
+def test_a_missing_bucket_is_one_line_and_exit_code_2(tiny: Path, tmp_path: Path, server: S3Server) -> None:
+    wrong = S3Server(server.endpoint, "kvcross-none")
+    finished = run_bench(*_arguments(tiny, "s3", wrong, "none"), cwd=tmp_path)
+    assert finished.returncode == 2
+    (line,) = finished.stderr.splitlines()
+    assert "there is no such bucket" in line
+    assert not list(tmp_path.glob("results/*/*/*"))
