@@ -35,7 +35,7 @@ ALLOWED = {
     "bench.__main__": {"bench", "kvio"},
 }
 # optional packages and the one file that may import each
-SINGLE_FILE = {"kvikio", "nixl", "mooncake", "liburing", "flash_attn", "ray"}
+SINGLE_FILE = {"kvikio", "cuda", "nixl", "mooncake", "liburing", "flash_attn", "ray"}
 
 
 def _modules() -> Iterator[tuple[str, Path]]:
