@@ -2,13 +2,14 @@
 
 import mmap
 import resource
+from contextlib import ExitStack
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from kvio.backends.protocol import KVIOError
+from kvio.backends.protocol import HostTarget, KVIOError
 
 CUDA_HOST_REGISTER_PORTABLE = 1  # cudaHostRegisterPortable, CUDA runtime API: pinned for every context
 
@@ -86,6 +87,10 @@ class HostBuffer:
         """The memory as a writable view."""
         return self.array.data
 
+    def target(self, slot: int) -> HostTarget:
+        """The memory as what a backend reads into."""
+        return HostTarget(slot, self.address, self.view)
+
     def close(self) -> None:
         """Deregister, then let the memory go (when the last view of it goes); safe to call twice."""
         if self._registered and self._registrar is not None:
@@ -95,3 +100,14 @@ class HostBuffer:
                 raise KVIOError(f"a bounce buffer could not be deregistered (cudaError {code})")
         self._array = None
         self._map = None
+
+
+def close_all(buffers: list[HostBuffer]) -> None:
+    """Close every buffer, also those behind one that cannot be deregistered.
+
+    Raises:
+        KVIOError: one could not be.
+    """
+    with ExitStack() as closing:
+        while buffers:
+            closing.callback(buffers.pop().close)

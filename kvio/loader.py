@@ -4,15 +4,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
-from kvio.backends.protocol import Backend, KVIOError, ShortReadError
+from kvio.backends.protocol import Backend, KVIOError
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.jobs import Job
-from kvio.transfer import Transfer, make_transfer, on_device
+from kvio.lane import Lane, Tally
+from kvio.transfer import make_transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +23,15 @@ class LoadSplit:
     """Where the time of one load went, and how many bytes it moved.
 
     Args:
-        open_s, read_s, h2d_s, scatter_s: the mean over the threads that had work; h2d_s and scatter_s are
-            device time on a GPU, where they overlap with reads.  None where nothing is copied.
+        open_s, read_s, h2d_s, scatter_s: the mean over the threads that had work; read_s is waiting for
+            arrivals; h2d_s and scatter_s are device time on a GPU, where they overlap with reads.  None where
+            nothing is copied.
         num_bytes: bytes read from files, padding and tokens beyond the prefix included.
         num_requests: reads handed to the backend.
         request_bytes: largest of them; None when there was none.
-        queue_depth: threads, each with at most one read in flight.
-        achieved_queue_depth: reads in flight on average over the load; None when no time passed.
+        queue_depth: reads that all threads together may have in flight, one for each job in flight.
+        achieved_queue_depth: jobs in flight on average over the load; None when no time passed.
+        notices: codes of what the backend says of its reads.
     """
 
     open_s: float
@@ -38,72 +43,7 @@ class LoadSplit:
     request_bytes: int | None
     queue_depth: int
     achieved_queue_depth: float | None
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What one thread did in one load."""
-
-    open_s: float = 0.0
-    read_s: float = 0.0
-    h2d_s: float | None = None
-    scatter_s: float | None = None
-    num_bytes: int = 0
-    num_jobs: int = 0
-
-
-class _Lane:
-    """One thread's backend and buffers, used by one load at a time."""
-
-    def __init__(
-        self, backend: Backend, transfer: Transfer, *, now_s: Callable[[], float], open_per_read: bool
-    ) -> None:
-        self.backend = backend
-        self.transfer = transfer
-        self._now_s = now_s
-        self._open_per_read = open_per_read
-
-    def bring(self, jobs: deque[Job], blocks: KVBlocks, stop: threading.Event) -> _Tally:
-        """Take jobs until there are none, or another thread has failed."""
-        tally = _Tally()
-        with on_device(blocks.device):
-            try:
-                while not stop.is_set() and (job := _take(jobs)) is not None:
-                    self._bring_one(job, blocks, tally)
-            except BaseException:
-                stop.set()
-                raise
-            finally:  # after a failure too: copies under way must not outlive the load
-                tally.h2d_s, tally.scatter_s = self.transfer.finish()
-        return tally
-
-    def _bring_one(self, job: Job, blocks: KVBlocks, tally: _Tally) -> None:
-        slot = self.transfer.next_slot()
-        start_s = self._now_s()
-        self.backend.open(job.path)
-        opened_s = self._now_s()
-        arrived = self.backend.read(job.reads, slot.view)
-        if arrived != job.num_bytes:
-            raise ShortReadError(f"{job.path}: {arrived} of {job.num_bytes} bytes arrived")
-        tally.read_s += self._now_s() - opened_s
-        tally.open_s += opened_s - start_s
-        if self._open_per_read:
-            self.backend.close()
-        self.transfer.send(job, blocks)
-        tally.num_bytes += arrived
-        tally.num_jobs += 1
-
-    def close(self) -> None:
-        """Close files and buffers."""
-        self.backend.close()
-        self.transfer.close()
-
-
-def _take(jobs: deque[Job]) -> Job | None:
-    try:
-        return jobs.popleft()  # atomic, so that threads need no lock
-    except IndexError:
-        return None
+    notices: tuple[str, ...] = ()
 
 
 class ChunkLoader:
@@ -114,7 +54,7 @@ class ChunkLoader:
         make_backend: a backend for one thread.
         device: of the blocks.
         now_s: the clock.
-        moves_bytes: False when the backend moves nothing, and nothing is to be copied.
+        into: what the backend reads into; "nowhere" when it moves nothing, and nothing is to be copied.
 
     Raises:
         KVIOError: the buffers cannot be had or registered.
@@ -127,25 +67,41 @@ class ChunkLoader:
         *,
         device: torch.device,
         now_s: Callable[[], float],
-        moves_bytes: bool = True,
+        into: Literal["host", "device", "nowhere"] = "host",
     ) -> None:
         self._now_s = now_s
-        self._lanes: list[_Lane] = []
-        preset = geometry.preset
-        self._pool = ThreadPoolExecutor(preset.num_threads, thread_name_prefix="kvio")
+        self._lanes: list[Lane] = []
+        self._pool = ThreadPoolExecutor(geometry.preset.num_threads, thread_name_prefix="kvio")
         try:
-            for _ in range(preset.num_threads):
-                transfer = make_transfer(geometry.slot_bytes, device, moves_bytes=moves_bytes, now_s=now_s)
-                try:
-                    backend = make_backend()
-                except BaseException:
-                    transfer.close()
-                    raise
-                self._lanes.append(_Lane(backend, transfer, now_s=now_s, open_per_read=preset.open_per_read))
+            for _ in range(geometry.preset.num_threads):
+                self._add_lane(geometry, make_backend(), device=device, into=into)
             self._start_threads()
         except BaseException:
             self.close()
             raise
+
+    def _add_lane(
+        self,
+        geometry: ChunkGeometry,
+        backend: Backend,
+        *,
+        device: torch.device,
+        into: Literal["host", "device", "nowhere"],
+    ) -> None:
+        try:
+            transfer = make_transfer(
+                geometry.slot_bytes,
+                device,
+                num_slots=backend.queue_depth + 1,  # one is copied from while the others are read into
+                into=into,
+                now_s=self._now_s,
+            )
+        except BaseException:
+            backend.close()
+            raise
+        lane = Lane(backend, transfer, now_s=self._now_s, open_per_read=geometry.preset.open_per_read)
+        self._lanes.append(lane)
+        backend.attach(transfer.targets)
 
     def _start_threads(self) -> None:
         """Have every thread running before anything is timed: the pool starts them only when all are busy."""
@@ -169,7 +125,11 @@ class ChunkLoader:
         left = deque(jobs)
         stop = threading.Event()
         start_s = self._now_s()
-        futures = [self._pool.submit(lane.bring, left, blocks, stop) for lane in self._lanes[: len(jobs)]]
+        share = -(-len(jobs) // len(self._lanes))  # the first to start must not take what others could copy
+        futures = [
+            self._pool.submit(lane.bring, left, blocks, stop=stop, at_once=share)
+            for lane in self._lanes[: len(jobs)]
+        ]
         try:
             done, _ = wait(futures, return_when="FIRST_EXCEPTION")
         finally:
@@ -178,31 +138,33 @@ class ChunkLoader:
         seconds = self._now_s() - start_s
         first_to_end = sorted(futures, key=lambda future: future not in done)
         tallies = [future.result() for future in first_to_end]
-        return _summarise(tallies, jobs, seconds=seconds, queue_depth=len(self._lanes))
+        return _summarise(tallies, jobs, seconds=seconds, backends=[lane.backend for lane in self._lanes])
 
     def close(self) -> None:
         """Stop the threads, close every file and buffer; safe to call twice."""
         self._pool.shutdown()
-        while self._lanes:
-            self._lanes.pop().close()
+        with ExitStack() as closing:  # goes on after a failure
+            while self._lanes:
+                closing.callback(self._lanes.pop().close)
 
 
 def _summarise(
-    tallies: Sequence[_Tally], jobs: Sequence[Job], *, seconds: float, queue_depth: int
+    tallies: Sequence[Tally], jobs: Sequence[Job], *, seconds: float, backends: Sequence[Backend]
 ) -> LoadSplit:
     busy = [tally for tally in tallies if tally.num_jobs]
     sizes = [read.num_bytes for job in jobs for read in job.reads]
-    read_s = sum(tally.read_s for tally in busy)
+    in_flight_s = sum(tally.in_flight_s for tally in busy)
     return LoadSplit(
         open_s=sum(tally.open_s for tally in busy) / max(len(busy), 1),
-        read_s=read_s / max(len(busy), 1),
+        read_s=sum(tally.read_s for tally in busy) / max(len(busy), 1),
         h2d_s=_mean([tally.h2d_s for tally in busy]),
         scatter_s=_mean([tally.scatter_s for tally in busy]),
         num_bytes=sum(tally.num_bytes for tally in busy),
         num_requests=len(sizes),
         request_bytes=max(sizes, default=None),
-        queue_depth=queue_depth,
-        achieved_queue_depth=read_s / seconds if seconds > 0 else None,
+        queue_depth=sum(backend.queue_depth for backend in backends),
+        achieved_queue_depth=in_flight_s / seconds if seconds > 0 else None,
+        notices=tuple(dict.fromkeys(code for backend in backends for code in backend.notices)),
     )
 
 

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from kvio.backends import BACKENDS, find_backend
-from kvio.backends.posix import MAX_CALL_BYTES, MAX_OPEN_FILES, PosixBackend
+from kvio.backends.hostmem import HostMemReader
+from kvio.backends.null import NullReader
+from kvio.backends.opened import MAX_OPEN_FILES
+from kvio.backends.posix import MAX_CALL_BYTES, PosixReader
 from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.setting import BackendSetting, HostMemory, SimulatedDevice
+from kvio.backends.simulated import SimulatedReader
 from kvio.buffers import HostBuffer
 
 BUFFERED = BackendSetting(direct=False)
@@ -47,7 +51,7 @@ def test_posix_brings_each_read_to_its_place(tmp_path: Path, setting: BackendSet
     path = _file(tmp_path, 16_384)
     _require_direct(path)
     buffer = HostBuffer(16_384)
-    backend = PosixBackend(setting)
+    backend = PosixReader(setting)
     backend.open(path)
     # halves swapped: a backend that forgets either offset is found out
     reads = [Read(path, 0, 8192, 8192), Read(path, 8192, 8192, 0)]
@@ -60,7 +64,7 @@ def test_posix_brings_each_read_to_its_place(tmp_path: Path, setting: BackendSet
 def test_posix_reads_an_odd_tail_buffered(tmp_path: Path) -> None:
     path = _file(tmp_path, 5001)
     buffer = HostBuffer(8192)
-    backend = PosixBackend(BUFFERED)
+    backend = PosixReader(BUFFERED)
     backend.open(path)
     assert backend.read([Read(path, 1, 5000, 3)], buffer.view) == 5000
     assert buffer.array[3:5003].tobytes() == _content(5001)[1:]
@@ -76,7 +80,7 @@ def test_posix_refuses_what_o_direct_cannot_read(
 ) -> None:
     path = _file(tmp_path, 16_384)
     _require_direct(path)
-    backend = PosixBackend(DIRECT)
+    backend = PosixReader(DIRECT)
     backend.open(path)
     with pytest.raises(KVIOError, match=f"{named}.*not a multiple of 4096"):
         backend.read([Read(path, *read)], HostBuffer(16_384).view)
@@ -91,7 +95,7 @@ def test_a_truncated_file_is_a_short_read_never_a_fast_one(
     path = _file(tmp_path, 16_384)
     _require_direct(path)
     os.truncate(path, num_bytes)
-    backend = PosixBackend(setting)
+    backend = PosixReader(setting)
     backend.open(path)
     with pytest.raises(ShortReadError, match=f"{num_bytes} of 8192 bytes at offset 0"):
         backend.read([Read(path, 0, 8192, 0)], HostBuffer(8192).view)
@@ -106,7 +110,7 @@ def test_one_call_asks_for_no_more_than_the_kernel_gives(monkeypatch: pytest.Mon
         return len(buffers[0])
 
     monkeypatch.setattr("kvio.backends.posix.os.preadv", preadv)
-    backend = PosixBackend(BUFFERED)
+    backend = PosixReader(BUFFERED)
     path = Path("/dev/null")
     backend.open(path)
     num_bytes = MAX_CALL_BYTES + 8192
@@ -125,7 +129,7 @@ def test_partial_results_of_the_kernel_are_put_together(
     monkeypatch.setattr(
         "kvio.backends.posix.os.preadv", lambda fd, parts, offset: real(fd, [parts[0][:3000]], offset)
     )
-    backend = PosixBackend(BUFFERED)
+    backend = PosixReader(BUFFERED)
     backend.open(path)
     buffer = HostBuffer(10_000)
     assert backend.read([Read(path, 0, 10_000, 0)], buffer.view) == 10_000
@@ -137,8 +141,8 @@ def test_o_direct_that_the_descriptor_does_not_have_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.open
-    monkeypatch.setattr("kvio.backends.posix.os.open", lambda path, flags: real(path, flags & ~os.O_DIRECT))
-    backend = PosixBackend(DIRECT)
+    monkeypatch.setattr("kvio.backends.opened.os.open", lambda path, flags: real(path, flags & ~os.O_DIRECT))
+    backend = PosixReader(DIRECT)
     with pytest.raises(KVIOError, match="opened, but without O_DIRECT"):
         backend.open(_file(tmp_path, 4096))
     backend.close()
@@ -146,11 +150,11 @@ def test_o_direct_that_the_descriptor_does_not_have_is_refused(
 
 def test_a_vanished_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(KVIOError, match=r"gone\.kv: No such file or directory"):
-        PosixBackend(BUFFERED).open(tmp_path / "gone.kv")
+        PosixReader(BUFFERED).open(tmp_path / "gone.kv")
 
 
 def test_a_directory_in_place_of_a_file_is_one_line(tmp_path: Path) -> None:
-    backend = PosixBackend(BUFFERED)
+    backend = PosixReader(BUFFERED)
     backend.open(tmp_path)
     with pytest.raises(KVIOError, match="reading 4096 bytes at offset 0: Is a directory"):
         backend.read([Read(tmp_path, 0, 4096, 0)], HostBuffer(4096).view)
@@ -159,7 +163,7 @@ def test_a_directory_in_place_of_a_file_is_one_line(tmp_path: Path) -> None:
 
 def test_close_gives_back_every_descriptor_and_may_be_repeated(tmp_path: Path) -> None:
     before = _num_open_files()
-    backend = PosixBackend(BUFFERED)
+    backend = PosixReader(BUFFERED)
     for number in range(5):
         path = tmp_path / str(number)
         path.write_bytes(b"kv")
@@ -173,7 +177,7 @@ def test_close_gives_back_every_descriptor_and_may_be_repeated(tmp_path: Path) -
 
 def test_a_thread_keeps_a_bounded_number_of_files_open(tmp_path: Path) -> None:
     before = _num_open_files()
-    backend = PosixBackend(BUFFERED)
+    backend = PosixReader(BUFFERED)
     for number in range(MAX_OPEN_FILES + 10):
         path = tmp_path / str(number)
         path.write_bytes(b"kv")
@@ -185,10 +189,10 @@ def test_a_thread_keeps_a_bounded_number_of_files_open(tmp_path: Path) -> None:
 TOO_MANY = """
 import resource, sys
 from pathlib import Path
-from kvio.backends.posix import PosixBackend
+from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import KVIOError
 from kvio.backends.setting import BackendSetting
-backends = [PosixBackend(BackendSetting()) for _ in range(40)]
+backends = [PosixReader(BackendSetting()) for _ in range(40)]
 resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
 try:
     for backend in backends:
@@ -209,7 +213,7 @@ def test_too_many_open_files_says_what_to_raise(tmp_path: Path) -> None:
 FORBIDDEN = """
 import os, sys
 from pathlib import Path
-from kvio.backends.posix import PosixBackend
+from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import KVIOError
 from kvio.backends.setting import BackendSetting
 directory = os.open(sys.argv[1], os.O_RDONLY)
@@ -217,7 +221,7 @@ if os.geteuid() == 0:
     os.setuid(65534)
 os.fchdir(directory)
 try:
-    PosixBackend(BackendSetting()).open(Path("chunk"))
+    PosixReader(BackendSetting()).open(Path("chunk"))
 except KVIOError as error:
     print(error)
 """
@@ -234,7 +238,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
 
 def test_null_touches_neither_file_nor_memory() -> None:
     path = Path("/nowhere")
-    backend = find_backend("null").make(BackendSetting())
+    backend = NullReader(BackendSetting())
     buffer = HostBuffer(4096)
     backend.open(path)
     assert backend.read([Read(path, 0, 4096, 0), Read(path, 4096, 100, 0)], buffer.view) == 4196
@@ -245,7 +249,7 @@ def test_null_touches_neither_file_nor_memory() -> None:
 def test_simulated_lets_the_clock_pass_as_the_device_would() -> None:
     passed: list[float] = []
     device = SimulatedDevice(1e9, 0.001, advance_s=passed.append)
-    backend = find_backend("simulated").make(BackendSetting(device=device))
+    backend = SimulatedReader(BackendSetting(device=device))
     path = Path("/nowhere")
     reads = [Read(path, 0, 1_000_000, 0), Read(path, 0, 3_000_000, 0)]
     assert backend.read(reads, memoryview(bytearray())) == 4_000_000
@@ -269,7 +273,7 @@ def test_a_device_that_cannot_be_is_refused() -> None:
     with pytest.raises(KVIOError, match="0 bytes/s"):
         SimulatedDevice(0, 0.0, advance_s=lambda seconds: None)
     with pytest.raises(KVIOError, match="needs a device"):
-        find_backend("simulated").make(BackendSetting())
+        SimulatedReader(BackendSetting())
 
 
 def test_hostmem_copies_what_it_holds_even_when_the_file_is_gone(tmp_path: Path) -> None:
@@ -277,7 +281,7 @@ def test_hostmem_copies_what_it_holds_even_when_the_file_is_gone(tmp_path: Path)
     memory = HostMemory()
     memory.hold([path])
     path.unlink()
-    backend = find_backend("hostmem").make(BackendSetting(memory=memory))
+    backend = HostMemReader(BackendSetting(memory=memory))
     buffer = HostBuffer(8192)
     backend.open(path)
     assert backend.read([Read(path, 4096, 4096, 0), Read(path, 0, 4096, 4096)], buffer.view) == 8192
@@ -293,7 +297,7 @@ def test_hostmem_names_a_file_that_it_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(KVIOError, match=r"gone: No such file"):
         HostMemory().hold([tmp_path / "gone"])
     with pytest.raises(KVIOError, match="needs a memory"):
-        find_backend("hostmem").make(BackendSetting())
+        HostMemReader(BackendSetting())
 
 
 def test_an_unknown_backend_lists_those_there_are() -> None:

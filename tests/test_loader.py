@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from kvio.backends import find_backend
-from kvio.backends.protocol import Backend, KVIOError, Read, ShortReadError
+from kvio.backends.blocking import BlockingBackend, Reader
+from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.setting import BackendSetting, SimulatedDevice
 from kvio.blocks import POISON, KVBlocks
 from kvio.chunks import ChunkGeometry
@@ -38,11 +39,11 @@ def _store(directory: Path, layout: KVLayout, name: str = "best", **overrides: i
     return ChunkStore.create(directory, ChunkGeometry(layout, preset), num_chunks=5, seed=3)
 
 
-def _loader(store: ChunkStore, make: Callable[[], Backend] | None = None) -> ChunkLoader:
+def _loader(store: ChunkStore, make: Callable[[], Reader] | None = None) -> ChunkLoader:
     setting = BackendSetting(direct=store.geometry.direct)
     return ChunkLoader(
         store.geometry,
-        make or (lambda: find_backend("posix").make(setting)),
+        (lambda: BlockingBackend(make())) if make else (lambda: find_backend("posix").make(setting)),
         device=CPU,
         now_s=time.monotonic,
     )
@@ -230,7 +231,7 @@ def test_a_truncated_file_is_a_short_read(tmp_path: Path) -> None:
     loader.close()
 
 
-class FailingBackend:
+class FailingReader:
     """Fails at its first read, and counts how often it is asked."""
 
     name = "failing"
@@ -244,11 +245,14 @@ class FailingBackend:
     def read(self, reads: Sequence[Read], target: memoryview) -> int:
         raise KVIOError("broken drive")
 
+    def shut(self, path: Path) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
 
-class UnderReportingBackend(FailingBackend):
+class UnderReportingReader(FailingReader):
     """Gives one byte fewer than asked, without saying so."""
 
     def read(self, reads: Sequence[Read], target: memoryview) -> int:
@@ -258,7 +262,7 @@ class UnderReportingBackend(FailingBackend):
 def test_the_first_failure_cancels_the_rest(tmp_path: Path) -> None:
     store = _store(tmp_path, PLAIN, "sglang-page")  # one thread
     asked: list[Path] = []
-    loader = _loader(store, lambda: FailingBackend(asked))
+    loader = _loader(store, lambda: FailingReader(asked))
     with pytest.raises(KVIOError, match="broken drive"):
         loader.load(KVBlocks(PLAIN, 20, CPU), _jobs(store, 20))
     assert len(asked) == 1
@@ -267,7 +271,7 @@ def test_the_first_failure_cancels_the_rest(tmp_path: Path) -> None:
 
 def test_a_backend_that_brings_less_than_asked_is_found_out(tmp_path: Path) -> None:
     store = _store(tmp_path, PLAIN)
-    loader = _loader(store, lambda: UnderReportingBackend([]))
+    loader = _loader(store, lambda: UnderReportingReader([]))
     with pytest.raises(ShortReadError, match="32767 of 32768 bytes arrived"):
         loader.load(KVBlocks(PLAIN, 4, CPU), _jobs(store, 4))
     loader.close()
@@ -277,7 +281,7 @@ def test_a_backend_that_cannot_be_made_leaves_no_threads(tmp_path: Path) -> None
     store = _store(tmp_path, PLAIN)
     others = set(threading.enumerate())
 
-    def make() -> Backend:
+    def make() -> Reader:
         raise KVIOError("no such drive")
 
     with pytest.raises(KVIOError, match="no such drive"):
@@ -307,7 +311,7 @@ def test_a_simulated_load_takes_exactly_what_the_device_takes(tmp_path: Path) ->
         lambda: find_backend("simulated").make(BackendSetting(device=device)),
         device=CPU,
         now_s=clock.now_s,
-        moves_bytes=False,
+        into="nowhere",
     )
     split = loader.load(KVBlocks(PLAIN, 20, CPU), _jobs(store, 20))
     loader.close()

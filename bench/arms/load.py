@@ -1,7 +1,7 @@
 """The load arm: bring a prefix's KV from storage into device blocks, then take the first-token step."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,8 @@ class LoadSettings:
         cold: the files are evicted before each sample; else they are brought into the page cache.
         first_chunk: chunk file to begin with; a later round begins where the earlier one ended.
         device: the modelled device, for the simulated backend.
+        queue_depth: jobs that each thread keeps in flight.
+        options: what only this backend knows.
         step_layers: layers that the first-token step runs, and the model's, for the record.
         limit_bytes_per_s: the read limit that the process is under; faster samples say so.
     """
@@ -42,6 +44,8 @@ class LoadSettings:
     device: SimulatedDevice | None = None
     limit_bytes_per_s: float | None = None
     step_layers: tuple[int, int] | None = None
+    queue_depth: int = 1
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +111,19 @@ class LoadArm:
         self._states = FreshWalk(store.num_states)
         self._prepared: _Prepared | None = None
         self._memory = HostMemory()
-        setting = BackendSetting(store.geometry.direct, self._memory, settings.device)
+        setting = BackendSetting(
+            store.geometry.direct,
+            self._memory,
+            settings.device,
+            queue_depth=settings.queue_depth,
+            options=settings.options,
+        )
         self._loader = ChunkLoader(
             store.geometry,
             lambda: self._kind.make(setting),
             device=device,
             now_s=now_s,
-            moves_bytes=self._kind.moves_bytes,
+            into=self._kind.into if self._kind.moves_bytes else "nowhere",
         )
 
     @property
@@ -285,7 +295,9 @@ class LoadArm:
             measured_layers=step_layers and step_layers[0],
             total_layers=step_layers and step_layers[1],
             notices=tuple(
-                dict.fromkeys((*ready.notices, *proof.notices, *self._exceeds_limit(split, load_s)))
+                dict.fromkeys(
+                    (*ready.notices, *split.notices, *proof.notices, *self._exceeds_limit(split, load_s))
+                )
             ),
         )
 

@@ -3,6 +3,7 @@
 import statistics
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -128,7 +129,7 @@ def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path
     preset = adapt_preset(load.geometry.preset, chunk_tokens=chunk_tokens)
     geometry = ChunkGeometry(bench.layout, preset)
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        exchange = StoreExchange(Path(directory), geometry, load.spec.backend, now_s=bench.now_s)
+        exchange = StoreExchange(Path(directory), geometry, load, now_s=bench.now_s)
         check = check_answer(
             bench.built, bench.layout, chunk_tokens + 1, store_and_load=exchange, kv_dtype=bench.kv_dtype
         )
@@ -183,11 +184,12 @@ def _check_scaling(bench: Workbench, tokens: int) -> CheckDone:
 def _price_harness(bench: Workbench, length: int, scratch: Path) -> dict[str, Any]:
     """Seconds that a load takes when nothing moves: what the harness adds to every load sample."""
     load = bench.setup.loads[0]
+    nothing = replace(load, spec=load.spec.model_copy(update={"backend": "null", "options": {}}))
     case = Case("load", "null", length)
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
         count = len(load.geometry.chunks_between(0, length))
         store = ChunkStore.create(Path(directory), load.geometry, num_chunks=count, seed=0)
-        arm = bench.load_arm(store, "null", first_chunk=0, first_token=None)
+        arm = bench.load_arm(store, nothing, first_chunk=0, first_token=None)
         try:
             arm.warm_up(case)
             return {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.measure.setup import LoadSeries
 from kvio.backends import find_backend
 from kvio.backends.setting import BackendSetting, HostMemory
 from kvio.blocks import KVBlocks
@@ -20,16 +21,17 @@ class StoreExchange:
     Args:
         directory: empty; the files go here.
         geometry: of the chunks.
-        backend: key of `kvio.backends.BACKENDS`.
+        load: the series whose backend reads them back.
         now_s: the clock of the loader.
     """
 
     def __init__(
-        self, directory: Path, geometry: ChunkGeometry, backend: str, *, now_s: Callable[[], float]
+        self, directory: Path, geometry: ChunkGeometry, load: LoadSeries, *, now_s: Callable[[], float]
     ) -> None:
         self._directory = directory
         self._geometry = geometry
-        self._kind = find_backend(backend)
+        self._load = load
+        self._kind = find_backend(load.spec.backend)
         self._now_s = now_s
         self._store: ChunkStore | None = None
 
@@ -49,9 +51,18 @@ class StoreExchange:
             state=self._store.state_path(0) if self._store.num_states else None,
         )
         memory.hold(list(dict.fromkeys(job.path for job in jobs)))
-        setting = BackendSetting(self._geometry.direct, memory)
+        setting = BackendSetting(
+            self._geometry.direct,
+            memory,
+            queue_depth=self._load.in_flight,
+            options=self._load.spec.options,
+        )
         loader = ChunkLoader(
-            self._geometry, lambda: self._kind.make(setting), device=target.device, now_s=self._now_s
+            self._geometry,
+            lambda: self._kind.make(setting),
+            device=target.device,
+            now_s=self._now_s,
+            into=self._kind.into,
         )
         try:
             loader.load(target, jobs)

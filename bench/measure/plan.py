@@ -24,7 +24,8 @@ class LoadSpec(BaseModel):
     chunk_tokens: int | None = Field(default=None, gt=0)
     num_threads: int | None = Field(default=None, gt=0, le=1024)
     request_bytes: int | None = Field(default=None, gt=0)
-    queue_depth: int | None = Field(default=None, gt=0)
+    queue_depth: int | None = Field(default=None, gt=0, le=1024)
+    options: dict[str, str] = Field(default_factory=dict)
 
 
 class SimulationSpec(BaseModel):

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from bench.catalog.config import Model, resolve_model
 from bench.measure.plan import LoadSpec, Plan, PlanError, require_lengths
+from bench.measure.queue_depth import spread_depth
 from bench.measure.record import SeriesInfo
-from kvio.backends import find_backend
+from kvio.backends import BackendKind, find_backend
 from kvio.chunks import ChunkGeometry
 from kvio.layout import KVLayout
 from kvio.presets import adapt_preset, find_preset
@@ -17,11 +18,19 @@ GEMM = "gemm"
 
 @dataclass(frozen=True, slots=True)
 class LoadSeries:
-    """One way to load, worked out: its name in the record, and the geometry of its files."""
+    """One way to load, worked out.
+
+    Args:
+        name: in the record.
+        spec: as asked.
+        geometry: of its files; its preset has the threads.
+        in_flight: jobs that each thread keeps in flight.
+    """
 
     name: str
     spec: LoadSpec
     geometry: ChunkGeometry
+    in_flight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +107,26 @@ def _require_one_world(plan: Plan) -> None:
 
 
 def _load_series(spec: LoadSpec, layout: KVLayout) -> LoadSeries:
-    find_backend(spec.backend)
+    kind = find_backend(spec.backend)
+    _require_known_options(spec, kind)
+    preset = find_preset(spec.preset)
+    depth = spread_depth(spec, kind, preset.num_threads)
     preset = adapt_preset(
-        find_preset(spec.preset),
+        preset,
         chunk_tokens=spec.chunk_tokens,
         direct=spec.direct,
-        num_threads=spec.num_threads,
+        num_threads=depth.num_threads,
         request_bytes=spec.request_bytes,
     )
     geometry = ChunkGeometry(layout, preset)
-    return LoadSeries(f"{spec.backend}/{spec.preset}", spec, geometry)
+    return LoadSeries(f"{spec.backend}/{spec.preset}", spec, geometry, depth.in_flight)
+
+
+def _require_known_options(spec: LoadSpec, kind: BackendKind) -> None:
+    unknown = sorted(set(spec.options) - set(kind.options))
+    if unknown:
+        known = ", ".join(kind.options) or "none"
+        raise PlanError(f"{spec.backend} has no option {unknown[0]!r}; it has: {known}")
 
 
 def _describe(load: LoadSeries) -> SeriesInfo:
@@ -121,7 +140,9 @@ def _describe(load: LoadSeries) -> SeriesInfo:
         "chunk_tokens": preset.chunk_tokens,
         "chunk_bytes": load.geometry.padded_bytes,
         "num_threads": preset.num_threads,
+        "queue_depth": preset.num_threads * load.in_flight,
         "request_bytes": preset.request_bytes or load.geometry.slot_bytes,
         "open_per_read": preset.open_per_read,
+        **load.spec.options,
     }
     return SeriesInfo(arm="load", label=f"{load.spec.backend}, {preset.name} layout", settings=settings)

@@ -17,7 +17,7 @@ from bench.arms.model import BuiltModel, build_model, describe_model
 from bench.arms.prefill import Prefill, prefill_over
 from bench.arms.proof import KernelEvidence
 from bench.arms.recompute import RecomputeArm
-from bench.measure.setup import GEMM, RECOMPUTE, Setup
+from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, Setup
 from kvio.blockdev import describe_storage
 from kvio.blocks import KVBlocks
 from kvio.layout import KVLayout
@@ -92,13 +92,15 @@ class Workbench:
         )
 
     def load_arm(
-        self, store: ChunkStore, backend: str, *, first_chunk: int, first_token: FirstTokenStep | None
+        self, store: ChunkStore, load: LoadSeries, *, first_chunk: int, first_token: FirstTokenStep | None
     ) -> LoadArm:
         """The load arm of one series; `first_token` None leaves the step out (price of the harness)."""
         return LoadArm(
             store,
             LoadSettings(
-                backend,
+                load.spec.backend,
+                queue_depth=load.in_flight,
+                options=load.spec.options,
                 first_chunk=first_chunk,
                 limit_bytes_per_s=self.setup.plan.limit_bytes_per_s,
                 step_layers=(len(self.built.layers), len(self.built.model_kinds)),
@@ -164,7 +166,7 @@ def make_arms(
     for load in bench.setup.loads:
         store = ChunkStore.open(store_dirs[load.name])
         arms[load.name] = bench.load_arm(
-            store, load.spec.backend, first_chunk=first_chunk.get(load.name, 0), first_token=step
+            store, load, first_chunk=first_chunk.get(load.name, 0), first_token=step
         )
     return arms
 

@@ -35,6 +35,9 @@ def sweep(
     buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
     threads: Annotated[int | None, option("reading threads; default the layout's")] = None,
+    queue_depth: Annotated[
+        int | None, option("reads in flight over all threads; of posix, the threads; default the layout's")
+    ] = None,
     request: Annotated[str | None, option("bytes of one read, such as 4MiB; default a whole chunk")] = None,
     limit: Annotated[
         str | None, option("kernel read limit, such as 100MB/s: what if my drive gave this?")
@@ -68,6 +71,7 @@ def sweep(
             direct=False if buffered else None,
             chunk_tokens=chunk_tokens,
             num_threads=threads,
+            queue_depth=queue_depth,
             request_bytes=parsed(parse_bytes, request),
         )
         for one in backend.split(",")

@@ -1,14 +1,24 @@
 """Ways to read, listed in one table."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
-from kvio.backends.hostmem import HostMemBackend
-from kvio.backends.null import NullBackend
-from kvio.backends.posix import PosixBackend
-from kvio.backends.protocol import Backend, KVIOError
+from kvio.backends.blocking import blocking
+from kvio.backends.hostmem import HostMemReader
+from kvio.backends.null import NullReader
+from kvio.backends.posix import PosixReader
+from kvio.backends.protocol import Backend, KVIOError, Unavailable
 from kvio.backends.setting import BackendSetting
-from kvio.backends.simulated import SimulatedBackend
+from kvio.backends.simulated import SimulatedReader
+
+Probe = Callable[[Path, Mapping[str, str]], Unavailable | None]
+
+
+def is_part_of_python(directory: Path, options: Mapping[str, str]) -> None:
+    """The probe of backends that need nothing but Linux and Python."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +29,26 @@ class BackendKind:
         make: a backend for one thread.
         moves_bytes: False when nothing arrives, so that there is nothing to copy or to verify.
         from_storage: True when the bytes come from files at the time of the read.
+        into: what its targets are: bounce buffers in host memory, or staging memory on the device.
+        most_in_flight: jobs that one thread can keep in flight; 1 where queue depth comes from threads.
+        options: names and meanings of the options that it understands.
+        probe: tries to read in this directory with these options; says why it cannot, None where it can.
     """
 
     make: Callable[[BackendSetting], Backend]
     moves_bytes: bool
     from_storage: bool
+    into: Literal["host", "device"] = "host"
+    most_in_flight: int = 1
+    options: Mapping[str, str] = field(default_factory=dict)
+    probe: Probe = is_part_of_python
 
 
 BACKENDS: dict[str, BackendKind] = {
-    "null": BackendKind(NullBackend, moves_bytes=False, from_storage=False),
-    "simulated": BackendKind(SimulatedBackend, moves_bytes=False, from_storage=False),
-    "hostmem": BackendKind(HostMemBackend, moves_bytes=True, from_storage=False),
-    "posix": BackendKind(PosixBackend, moves_bytes=True, from_storage=True),
+    "null": BackendKind(blocking(NullReader), moves_bytes=False, from_storage=False),
+    "simulated": BackendKind(blocking(SimulatedReader), moves_bytes=False, from_storage=False),
+    "hostmem": BackendKind(blocking(HostMemReader), moves_bytes=True, from_storage=False),
+    "posix": BackendKind(blocking(PosixReader), moves_bytes=True, from_storage=True),
 }
 
 

@@ -9,7 +9,7 @@ from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.setting import BackendSetting
 
 
-class HostMemBackend:
+class HostMemReader:
     """Reads files that the setting's `HostMemory` holds."""
 
     name = "hostmem"
@@ -46,6 +46,9 @@ class HostMemBackend:
             np.copyto(into[read.buffer_offset : read.buffer_offset + read.num_bytes], found)  # frees the GIL
             arrived += read.num_bytes
         return arrived
+
+    def shut(self, path: Path) -> None:
+        """Close nothing."""
 
     def close(self) -> None:
         """Close nothing; the memory is the setting's."""

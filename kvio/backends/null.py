@@ -7,7 +7,7 @@ from kvio.backends.protocol import Read
 from kvio.backends.setting import BackendSetting
 
 
-class NullBackend:
+class NullReader:
     """Says that every byte arrived, and touches neither file nor memory."""
 
     name = "null"
@@ -21,6 +21,9 @@ class NullBackend:
     def read(self, reads: Sequence[Read], target: memoryview) -> int:
         """The bytes asked for, none of which were moved."""
         return sum(read.num_bytes for read in reads)
+
+    def shut(self, path: Path) -> None:
+        """Close nothing."""
 
     def close(self) -> None:
         """Close nothing."""

@@ -1,57 +1,34 @@
 """Reads files with preadv(2), through the page cache or past it (O_DIRECT)."""
 
 import ctypes
-import errno
-import fcntl
 import os
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
 from kvio.alignment import DIRECT_ALIGN_BYTES
+from kvio.backends.opened import OpenedFiles
 from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.setting import BackendSetting
 
 MAX_CALL_BYTES = 0x7FFFF000  # most that one read(2) transfers: MAX_RW_COUNT, include/linux/fs.h
-MAX_OPEN_FILES = 32  # per thread; the usual limit of a process is 1024
-REMEDIES = {
-    errno.EMFILE: "; too many open files: raise ulimit -n or use fewer threads",
-    errno.ENFILE: "; the system has no more open files",
-    errno.EINVAL: "; this file system refuses O_DIRECT: read buffered, or use another directory",
-}
 
 
-class PosixBackend:
-    """Reads from one thread; queue depth is the number of threads.
-
-    Files stay open until `close`, the least recently used are closed first.
-    """
+class PosixReader:
+    """Reads from one thread; queue depth is the number of threads."""
 
     name = "posix"
 
     def __init__(self, setting: BackendSetting) -> None:
         self._direct = setting.direct
-        self._opened: OrderedDict[Path, int] = OrderedDict()
+        self._files = OpenedFiles(direct=setting.direct)
 
     def open(self, path: Path) -> None:
-        """Open `path`, and under O_DIRECT check that the descriptor really has it.
+        """Open `path`, which then stays open.
 
         Raises:
             KVIOError: gone, not permitted, too many open files, or O_DIRECT refused.
         """
-        if path in self._opened:
-            self._opened.move_to_end(path)
-            return
-        if len(self._opened) >= MAX_OPEN_FILES:
-            os.close(self._opened.popitem(last=False)[1])
-        flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if self._direct else 0)
-        try:
-            descriptor = os.open(path, flags)
-        except OSError as error:
-            raise KVIOError(f"{path}: {error.strerror}{REMEDIES.get(error.errno or 0, '')}") from error
-        self._opened[path] = descriptor
-        if self._direct and not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
-            raise KVIOError(f"{path}: opened, but without O_DIRECT; read buffered, or use another directory")
+        self._files.open(path)
 
     def read(self, reads: Sequence[Read], target: memoryview) -> int:
         """Bytes that arrived in `target`.
@@ -61,18 +38,22 @@ class PosixBackend:
             KVIOError: a read failed, or is not aligned as O_DIRECT needs.
         """
         if self._direct:
-            require_aligned(reads, target)
-        return sum(_read_whole(self._opened[read.path], read, target, self._direct) for read in reads)
+            require_aligned(reads, ctypes.addressof(ctypes.c_char.from_buffer(target)))
+        return sum(
+            _read_whole(self._files.descriptor(read.path), read, target, self._direct) for read in reads
+        )
+
+    def shut(self, path: Path) -> None:
+        """Close one file."""
+        self._files.shut(path)
 
     def close(self) -> None:
         """Close every file."""
-        while self._opened:
-            os.close(self._opened.popitem()[1])
+        self._files.close()
 
 
-def require_aligned(reads: Sequence[Read], target: memoryview) -> None:
+def require_aligned(reads: Sequence[Read], address: int) -> None:
     """Refuse what O_DIRECT cannot read: file systems differ in whether they fail, or buffer it in silence."""
-    address = ctypes.addressof(ctypes.c_char.from_buffer(target))
     for read in reads:
         parts = {
             "offset": read.file_offset,
@@ -87,6 +68,19 @@ def require_aligned(reads: Sequence[Read], target: memoryview) -> None:
                 )
 
 
+def require_going_on(read: Read, arrived: int, *, got: int, direct: bool) -> None:
+    """Stop where a read that has brought `arrived` bytes, `got` of them last, cannot be continued.
+
+    Raises:
+        ShortReadError: the file has ended.
+    """
+    # past an odd end of file a further O_DIRECT read would be unaligned
+    if got == 0 or (direct and got % DIRECT_ALIGN_BYTES and arrived < read.num_bytes):
+        raise ShortReadError(
+            f"{read.path}: {arrived} of {read.num_bytes} bytes at offset {read.file_offset}, the end"
+        )
+
+
 def _read_whole(descriptor: int, read: Read, target: memoryview, direct: bool) -> int:
     """All bytes of one read, in as many calls as it takes."""
     arrived = 0
@@ -99,9 +93,5 @@ def _read_whole(descriptor: int, read: Read, target: memoryview, direct: bool) -
             where = f"{wanted} bytes at offset {read.file_offset + arrived}"
             raise KVIOError(f"{read.path}: reading {where}: {error.strerror}") from error
         arrived += got
-        # past an odd end of file a further O_DIRECT read would be unaligned
-        if got == 0 or (direct and got % DIRECT_ALIGN_BYTES and arrived < read.num_bytes):
-            raise ShortReadError(
-                f"{read.path}: {arrived} of {read.num_bytes} bytes at offset {read.file_offset}, the end"
-            )
+        require_going_on(read, arrived, got=got, direct=direct)
     return arrived

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch  # the command line lists backends without it
 
 
 class KVIOError(Exception):
@@ -24,21 +27,103 @@ class Read:
     buffer_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class HostTarget:
+    """Page-aligned host memory that one job is read into.
+
+    Args:
+        slot: its number among the targets of its thread: the index of a registered buffer.
+        address: of the first byte.
+        view: the memory, writable.
+    """
+
+    slot: int
+    address: int
+    view: memoryview
+
+    @property
+    def num_bytes(self) -> int:
+        """Size."""
+        return len(self.view)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTarget:
+    """Device memory that one job is read into.
+
+    Args:
+        slot: its number among the targets of its thread.
+        tensor: the memory, (num_bytes,) of uint8; on the host where the device is the CPU.
+    """
+
+    slot: int
+    tensor: "torch.Tensor"
+
+    @property
+    def address(self) -> int:
+        """Of the first byte, on the device."""
+        return self.tensor.data_ptr()
+
+    @property
+    def num_bytes(self) -> int:
+        """Size."""
+        return self.tensor.numel()
+
+
+Target = HostTarget | DeviceTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The job of this ticket has been read: `num_bytes` are in its target."""
+
+    ticket: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Why a backend cannot be used here, and the command or setting that would change that."""
+
+    reason: str
+    remedy: str
+
+
 class Backend(Protocol):
-    """Reads into one host buffer.  One object per reading thread; not shared between threads."""
+    """Reads jobs into targets, several at once.  One object per reading thread; not shared between threads.
+
+    Args:
+        name: the key in `BACKENDS`.
+        queue_depth: jobs that may be in flight at once, each with one read at a time.
+        notices: codes of what makes its reads suspect or slower than they could be, known after `attach`.
+    """
 
     name: str
+    queue_depth: int
+    notices: tuple[str, ...]
+
+    def attach(self, targets: Sequence[Target]) -> None:
+        """Get to know, and register, every target there will ever be; called once, before all else."""
 
     def open(self, path: Path) -> None:
-        """Open `path` for `read`; timed as `open_s`."""
+        """Open `path` for `submit`; timed as `open_s`."""
 
-    def read(self, reads: Sequence[Read], target: memoryview) -> int:
-        """Bytes that arrived in `target`; all reads are of opened paths.
+    def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
+        """Begin the reads of one job, all of opened paths; at the latest with the next `wait`."""
+
+    def wait(self) -> Sequence[Arrival]:
+        """The jobs that have arrived since the last call, at least one; every job arrives once.
 
         Raises:
             ShortReadError: a read gave fewer bytes than asked.
             KVIOError: the file is gone, not permitted, not readable this way.
         """
 
+    def shut(self, path: Path) -> None:
+        """Close `path`, unless a job in flight reads it."""
+
+    def drain(self) -> None:
+        """Forget what is in flight; nothing is written into any target after this returns."""
+
     def close(self) -> None:
-        """Close every file; must be safe to call twice."""
+        """Drain, close every file, deregister the targets; must be safe to call twice."""

@@ -1,7 +1,7 @@
 """What a backend is told when it is made."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,11 +76,15 @@ class BackendSetting:
     """Settings shared by the backends of all threads; each takes what concerns it.
 
     Args:
-        direct: open with O_DIRECT (posix).
+        direct: open with O_DIRECT.
         memory: files held in DRAM (hostmem).
         device: the modelled device (simulated).
+        queue_depth: jobs that one thread keeps in flight, of backends that can.
+        options: what only one backend knows, by its names; recorded, so never a credential.
     """
 
     direct: bool = False
     memory: HostMemory | None = None
     device: SimulatedDevice | None = None
+    queue_depth: int = 1
+    options: Mapping[str, str] = field(default_factory=dict)

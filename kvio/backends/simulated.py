@@ -7,7 +7,7 @@ from kvio.backends.protocol import KVIOError, Read
 from kvio.backends.setting import BackendSetting
 
 
-class SimulatedBackend:
+class SimulatedReader:
     """Reads from the setting's `SimulatedDevice`."""
 
     name = "simulated"
@@ -25,6 +25,9 @@ class SimulatedBackend:
         for read in reads:
             self._device.serve(read.num_bytes)
         return sum(read.num_bytes for read in reads)
+
+    def shut(self, path: Path) -> None:
+        """Close nothing."""
 
     def close(self) -> None:
         """Close nothing."""

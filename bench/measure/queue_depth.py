@@ -1,0 +1,53 @@
+"""How many threads read, and how many jobs each keeps in flight: what a queue depth comes to."""
+
+from dataclasses import dataclass
+
+from bench.measure.plan import LoadSpec, PlanError
+from kvio.backends import BackendKind
+
+USUAL_IN_FLIGHT = 4  # per thread: four threads then keep sixteen, from where on drives gain little
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """`num_threads` reading threads with `in_flight` jobs each."""
+
+    num_threads: int
+    in_flight: int
+
+    @property
+    def queue_depth(self) -> int:
+        """Reads in flight in all."""
+        return self.num_threads * self.in_flight
+
+
+def spread_depth(spec: LoadSpec, kind: BackendKind, num_threads: int) -> QueueDepth:
+    """The threads and jobs that give the queue depth asked for.
+
+    Args:
+        spec: what was asked; its threads, if given, are kept.
+        kind: its backend: where a thread reads one job at a time, the threads are the depth.
+        num_threads: of the layout preset, used where `spec` asks for none; fewer, if they do not divide the depth.
+
+    Raises:
+        PlanError: the threads asked for do not go with the depth, or it is more than the backend can keep.
+    """
+    asked, depth = spec.num_threads, spec.queue_depth
+    if depth is None:
+        return QueueDepth(asked or num_threads, min(kind.most_in_flight, USUAL_IN_FLIGHT))
+    if kind.most_in_flight == 1:
+        if asked not in {None, depth}:
+            raise PlanError(
+                f"{spec.backend} reads one chunk at a time in each thread: {asked} threads cannot keep a queue "
+                f"depth of {depth}; leave one of the two out"
+            )
+        return QueueDepth(depth, 1)
+    threads = asked or max(n for n in range(1, num_threads + 1) if depth % n == 0)
+    if depth % threads:
+        raise PlanError(f"a queue depth of {depth} cannot be spread over {threads} threads evenly")
+    if depth // threads > kind.most_in_flight:
+        raise PlanError(
+            f"{spec.backend} keeps {kind.most_in_flight} reads in flight in each thread at most; a queue depth "
+            f"of {depth} needs --threads {-(-depth // kind.most_in_flight)} or more"
+        )
+    return QueueDepth(threads, depth // threads)

@@ -1,0 +1,73 @@
+"""What a queue depth comes to: threads, and jobs that each of them keeps in flight."""
+
+from dataclasses import replace
+
+import pytest
+
+from bench.measure.plan import LoadSpec, Plan, PlanError
+from bench.measure.queue_depth import QueueDepth, spread_depth
+from bench.measure.setup import RECOMPUTE, work_out
+from kvio.backends import BACKENDS
+
+POSIX = BACKENDS["posix"]
+MANY = replace(POSIX, most_in_flight=128)
+
+
+@pytest.mark.parametrize(
+    ("threads", "depth", "expected"),
+    [
+        (None, None, QueueDepth(4, 1)),
+        (9, None, QueueDepth(9, 1)),
+        (None, 32, QueueDepth(32, 1)),
+        (32, 32, QueueDepth(32, 1)),
+    ],
+)
+def test_one_read_per_thread_makes_the_threads_the_depth(
+    threads: int | None, depth: int | None, expected: QueueDepth
+) -> None:
+    found = spread_depth(LoadSpec(num_threads=threads, queue_depth=depth), POSIX, 4)
+    assert found == expected
+    assert found.queue_depth == (depth or threads or 4)
+
+
+@pytest.mark.parametrize(
+    ("threads", "depth", "expected"),
+    [
+        (None, None, QueueDepth(4, 4)),
+        (None, 32, QueueDepth(4, 8)),
+        (None, 6, QueueDepth(3, 2)),
+        (None, 7, QueueDepth(1, 7)),
+        (None, 1, QueueDepth(1, 1)),
+        (2, 128, QueueDepth(2, 64)),
+    ],
+)
+def test_many_reads_per_thread_are_spread_evenly(
+    threads: int | None, depth: int | None, expected: QueueDepth
+) -> None:
+    assert spread_depth(LoadSpec(num_threads=threads, queue_depth=depth), MANY, 4) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "threads", "depth", "said"),
+    [
+        (POSIX, 4, 32, "4 threads cannot keep a queue depth of 32"),
+        (MANY, 4, 30, "30 cannot be spread over 4 threads evenly"),
+        (MANY, 4, 1024, "--threads 8 or more"),
+    ],
+    ids=["blocking", "uneven", "too many"],
+)
+def test_what_cannot_be_kept_is_refused(kind: object, threads: int, depth: int, said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        spread_depth(LoadSpec(num_threads=threads, queue_depth=depth), kind, 4)  # type: ignore[arg-type]
+
+
+def test_the_queue_depth_of_a_series_is_recorded() -> None:
+    setup = work_out(Plan(model="qwen3-8b", loads=(LoadSpec(queue_depth=16),)))
+    ((name, info),) = ((name, info) for name, info in setup.series.items() if info.arm == "load")
+    assert name != RECOMPUTE
+    assert (info.settings["num_threads"], info.settings["queue_depth"]) == (16, 16)
+
+
+def test_an_option_that_the_backend_does_not_have_is_refused() -> None:
+    with pytest.raises(PlanError, match="posix has no option 'speed'; it has: none"):
+        work_out(Plan(model="qwen3-8b", loads=(LoadSpec(options={"speed": "9"}),)))
