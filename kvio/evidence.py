@@ -10,6 +10,7 @@ from typing import Literal
 from kvio.backends.protocol import KVIOError, Read
 from kvio.blockdev import BlockDevice
 from kvio.extents import find_hole, find_unwritten
+from kvio.gds.path import PATH_NOTICES, PathCounters
 
 CacheState = Literal["cold", "warm", "direct", "unverified"]
 
@@ -30,6 +31,7 @@ NOTICES = {
     "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served or kept the bytes",
     "repeated": "the same bytes were read more than once, so that a cache served all but the first",
     "nothing_read": "there was no payload to read, so nothing to prove",
+    **PATH_NOTICES,
 }
 
 
@@ -44,16 +46,19 @@ class ReadCounters:
     Args:
         process_bytes: what the kernel fetched from storage on behalf of all threads of this process.
         device_bytes: what the physical devices read, whoever asked for it.
+        path: what the libraries on the way counted, of backends that have such.
     """
 
     process_bytes: int | None
     device_bytes: int | None
+    path: PathCounters | None = None
 
     def moved_since(self, before: "ReadCounters") -> "ReadCounters":
         """Bytes read between `before` and this."""
         return ReadCounters(
             _difference(self.process_bytes, before.process_bytes),
             _difference(self.device_bytes, before.device_bytes),
+            None if self.path is None or before.path is None else self.path.moved_since(before.path),
         )
 
 
@@ -207,15 +212,22 @@ def _fetched_state(
     return ("cold", ()) if delivered is not None else ("unverified", ("device_counter_missing",))
 
 
-def prove_data_path(*, backend: str, asked_direct: bool, state: CacheState) -> str:
-    """The way the bytes took: "posix-direct", "posix-buffered", or "…-unverified" where nothing proves it."""
+def prove_data_path(
+    *, backend: str, asked_direct: bool, state: CacheState, payload_bytes: int, moved: ReadCounters
+) -> tuple[str, tuple[str, ...]]:
+    """The way the bytes took, and codes of what speaks against it.
+
+    "posix-direct", "posix-buffered", "gds-p2pdma" …, or "…-unverified" where nothing proves it.
+    """
     if backend in MEMORY_BACKENDS:
-        return backend
+        return backend, ()
+    if moved.path is not None:
+        return moved.path.decide(payload_bytes=payload_bytes, device_bytes=moved.device_bytes)
     if backend not in COUNTED_BACKENDS:
-        return f"{backend}-unverified"
+        return f"{backend}-unverified", ()
     if not asked_direct:
-        return f"{backend}-buffered"
-    return f"{backend}-{'buffered' if state in {'cold', 'warm'} else state}"
+        return f"{backend}-buffered", ()
+    return f"{backend}-{'buffered' if state in {'cold', 'warm'} else state}", ()
 
 
 def require_written(path: Path) -> None:

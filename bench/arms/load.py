@@ -116,6 +116,7 @@ class LoadArm:
             self._memory,
             settings.device,
             queue_depth=settings.queue_depth,
+            directory=store.directory,
             options=settings.options,
         )
         self._loader = ChunkLoader(
@@ -234,10 +235,14 @@ class LoadArm:
             resident_before=ready.resident_bytes,
             moved=moved,
         )
-        path = self._evidence.prove_data_path(
-            backend=self._settings.backend, asked_direct=direct, state=state
+        path, against = self._evidence.prove_data_path(
+            backend=self._settings.backend,
+            asked_direct=direct,
+            state=state,
+            payload_bytes=split.num_bytes,
+            moved=moved,
         )
-        return _Proof(state, path, moved, notices)
+        return _Proof(state, path, moved, (*notices, *against))
 
     def _verify(self, ready: _Prepared, blocks: KVBlocks, state: torch.Tensor) -> bool | None:
         """True when all that was brought in is what was stored; None when nothing was."""

@@ -55,6 +55,7 @@ class StoreExchange:
             self._geometry.direct,
             memory,
             queue_depth=self._load.in_flight,
+            directory=self._directory,
             options=self._load.spec.options,
         )
         loader = ChunkLoader(

@@ -18,6 +18,7 @@ from bench.arms.prefill import Prefill, prefill_over
 from bench.arms.proof import KernelEvidence
 from bench.arms.recompute import RecomputeArm
 from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, Setup
+from kvio.backends import find_backend
 from kvio.blockdev import describe_storage
 from kvio.blocks import KVBlocks
 from kvio.layout import KVLayout
@@ -108,7 +109,9 @@ class Workbench:
             make_blocks=lambda tokens: KVBlocks(self.setup.layout, tokens, self.device),
             device=self.device,
             now_s=self.now_s,
-            evidence=KernelEvidence(describe_storage(store.directory)),
+            evidence=KernelEvidence(
+                describe_storage(store.directory), find_backend(load.spec.backend).read_path
+            ),
             first_token=None if first_token is None else lambda _, tokens: first_token.time(tokens),
         )
 

@@ -6,12 +6,17 @@ from pathlib import Path
 from typing import Literal
 
 from kvio.backends.blocking import blocking
+from kvio.backends.gds import MOST_IN_FLIGHT, GdsBackend
+from kvio.backends.gds_probe import probe_gds
 from kvio.backends.hostmem import HostMemReader
 from kvio.backends.null import NullReader
 from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import Backend, KVIOError, Unavailable
 from kvio.backends.setting import BackendSetting
 from kvio.backends.simulated import SimulatedReader
+from kvio.gds.options import OPTIONS
+from kvio.gds.path import PathCounters
+from kvio.gds.process import read_path_counters
 
 Probe = Callable[[Path, Mapping[str, str]], Unavailable | None]
 
@@ -32,6 +37,7 @@ class BackendKind:
         into: what its targets are: bounce buffers in host memory, or staging memory on the device.
         most_in_flight: jobs that one thread can keep in flight; 1 where queue depth comes from threads.
         options: names and meanings of the options that it understands.
+        read_path: what libraries of its own have counted, of backends that the kernel's counters do not tell apart.
         probe: tries to read in this directory with these options; says why it cannot, None where it can.
     """
 
@@ -41,6 +47,7 @@ class BackendKind:
     into: Literal["host", "device"] = "host"
     most_in_flight: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
+    read_path: Callable[[], PathCounters | None] = lambda: None
     probe: Probe = is_part_of_python
 
 
@@ -49,6 +56,16 @@ BACKENDS: dict[str, BackendKind] = {
     "simulated": BackendKind(blocking(SimulatedReader), moves_bytes=False, from_storage=False),
     "hostmem": BackendKind(blocking(HostMemReader), moves_bytes=True, from_storage=False),
     "posix": BackendKind(blocking(PosixReader), moves_bytes=True, from_storage=True),
+    "gds": BackendKind(
+        GdsBackend,
+        moves_bytes=True,
+        from_storage=True,
+        into="device",
+        most_in_flight=MOST_IN_FLIGHT,
+        options=OPTIONS,
+        read_path=read_path_counters,
+        probe=probe_gds,
+    ),
 }
 
 

@@ -4,7 +4,7 @@ import importlib.metadata
 import importlib.util
 from types import ModuleType
 
-from kvio.backends.protocol import KVIOError
+from kvio.errors import KVIOError
 
 INSTALL = "pip install -c constraints.txt -e '.[gds]'"
 
@@ -21,6 +21,7 @@ def import_kvikio() -> ModuleType:
     """
     try:
         import kvikio
+        import kvikio.cufile_driver
         import kvikio.defaults
     except (ImportError, OSError) as error:  # OSError: a shared library that it needs
         raise GdsUnavailableError(f"kvikio cannot be loaded ({_first_line(error)}); {INSTALL}") from error

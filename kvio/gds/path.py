@@ -1,7 +1,8 @@
 """Which path did the bytes of a kvikio read take?  A decision over counters, never over what was asked for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
 PROVING_SHARE = 0.98  # of the payload, as in kvio.evidence
 NVFS_UNIT_BYTES = 2**20  # nvidia-fs says whole MiB: nvfs_stats_show() of github.com/NVIDIA/gds-nvidia-fs
@@ -52,6 +53,46 @@ class CuFileReads:
     num_unaligned: int = 0
     num_rerouted: int = 0
     num_errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PathCounters:
+    """What kvikio, cuFile and nvidia-fs have counted so far, or between two moments; None where nobody does.
+
+    Args:
+        compat: kvikio's compatibility mode was asked for.
+        nvfs_bytes: that nvidia-fs read, for the whole machine.
+    """
+
+    compat: bool
+    kvikio: KvikioReads | None
+    cufile: CuFileReads | None = None
+    nvfs_bytes: int | None = None
+
+    def moved_since(self, before: "PathCounters") -> "PathCounters":
+        """Counted between `before` and this."""
+        nvfs = (self.nvfs_bytes, before.nvfs_bytes)
+        return PathCounters(
+            self.compat,
+            _difference(self.kvikio, before.kvikio),
+            _difference(self.cufile, before.cufile),
+            None if nvfs[0] is None or nvfs[1] is None else nvfs[0] - nvfs[1],
+        )
+
+    def decide(self, *, payload_bytes: int, device_bytes: int | None) -> tuple[str, tuple[str, ...]]:
+        """`decide_path` of a load of so many bytes, of which the drive read `device_bytes`."""
+        evidence = PathEvidence(payload_bytes, self.kvikio, self.cufile, self.nvfs_bytes, device_bytes)
+        return decide_path(evidence, compat=self.compat)
+
+
+Counts = TypeVar("Counts", KvikioReads, CuFileReads)
+
+
+def _difference(after: Counts | None, before: Counts | None) -> Counts | None:
+    if after is None or before is None:
+        return None
+    names = [field.name for field in fields(after)]
+    return type(after)(**{name: getattr(after, name) - getattr(before, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)

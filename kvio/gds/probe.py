@@ -39,24 +39,32 @@ class DriverProbe:
 
 
 def probe_driver(*, limit_s: float = OPEN_LIMIT_S, command: Sequence[str] = OPENING) -> DriverProbe:
-    """Open cuFile's driver in a process of its own, with input, folder and log file of its own.
+    """Open cuFile's driver in a process of its own.
 
     Args:
         limit_s: then it is killed: without /proc/modules cuFileDriverOpen spins for ever.
         command: what to run; it says its steps as `kvio.gds.opening` does.
     """
+    steps, returncode = run_steps(command, limit_s=limit_s)
+    return judge(steps, returncode=returncode, limit_s=limit_s)
+
+
+def run_steps(command: Sequence[str], *, limit_s: float) -> tuple[list[dict[str, Any]], int | None]:
+    """The steps that a process says, and its return code; None when it was killed after `limit_s`.
+
+    It has input, working folder and log file of its own.
+    """
     with tempfile.TemporaryDirectory(prefix="kvcross-") as folder:
         environment = {**os.environ, "CUFILE_LOGFILE_PATH": f"{folder}/cufile.log"}
-        environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH")))
-        )
+        places = filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH")))
+        environment["PYTHONPATH"] = os.pathsep.join(places)
         try:
             done = subprocess.run(
                 command, input=b"", capture_output=True, cwd=folder, env=environment, timeout=limit_s
             )
         except subprocess.TimeoutExpired as expired:
-            return judge(read_steps(expired.stdout or b""), returncode=None, limit_s=limit_s)
-        return judge(read_steps(done.stdout), returncode=done.returncode, limit_s=limit_s)
+            return read_steps(expired.stdout or b""), None
+        return read_steps(done.stdout), done.returncode
 
 
 def read_steps(output: bytes) -> list[dict[str, Any]]:

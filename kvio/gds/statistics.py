@@ -61,13 +61,6 @@ def parse_statistics(room: npt.NDArray[np.uint8], dtype: Any) -> CuFileReads:  #
     )
 
 
-def moved_since(after: CuFileReads, before: CuFileReads) -> CuFileReads:
-    """Reads between `before` and `after`."""
-    return CuFileReads(
-        **{name: getattr(after, name) - getattr(before, name) for name in CuFileReads.__slots__}
-    )
-
-
 def read_nvfs_bytes(root: Path = Path("/")) -> int | None:
     """Bytes that nvidia-fs has read, in whole MiB, for the whole machine.
 
