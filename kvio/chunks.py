@@ -1,46 +1,30 @@
-"""Where every plane of a chunk lies in its file, and which bytes of the file a prefix needs."""
+"""Which bytes of a chunk's objects a prefix needs, and with which reads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 from kvio.alignment import DIRECT_ALIGN_BYTES, round_up
 from kvio.backends.protocol import KVIOError
-from kvio.layout import KVLayout, PlaneGroup
+from kvio.layout import KVLayout
 from kvio.presets import Preset
+from kvio.segments import ChunkObject, Segment, lay_out, objects_of
 
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """`num_bytes` of a file from `file_offset`."""
+    """`num_bytes` from `file_offset` of an object.
+
+    Args:
+        file_offset: from where the object begins; that may be anywhere in a larger file.
+        num_bytes: how many.
+        object_number: which of the chunk's objects.
+    """
 
     file_offset: int
     num_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Planes of one group that lie side by side in a chunk: (num_planes, chunk_tokens, token_bytes).
-
-    Args:
-        group: index in `KVLayout.groups`.
-        planes: their positions in the group.
-        payload_offset, num_bytes: where they lie in the payload.
-        token_bytes: bytes of one token in one plane.
-        window_tokens: tokens kept, None for all.
-    """
-
-    group: int
-    planes: range
-    payload_offset: int
-    num_bytes: int
-    token_bytes: int
-    window_tokens: int | None
-
-    def is_needed(self, last_token: int, prefix_tokens: int) -> bool:
-        """True when a prefix of `prefix_tokens` still attends to tokens before `last_token`."""
-        return self.window_tokens is None or last_token > prefix_tokens - self.window_tokens
+    object_number: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,6 +44,10 @@ class ChunkGeometry:
     def __post_init__(self) -> None:
         if not self.layout.planes:
             raise KVIOError("the layout keeps nothing per token: there are no chunks to load")
+        if self.preset.container_bytes is not None and len({part.padded_bytes for part in self.objects}) > 1:
+            raise KVIOError(
+                f"{self.preset.name}: objects of different sizes cannot share a file with fixed slots"
+            )
         request_bytes = self.preset.request_bytes
         if self.direct and request_bytes is not None and request_bytes % DIRECT_ALIGN_BYTES:
             raise KVIOError(
@@ -76,15 +64,25 @@ class ChunkGeometry:
         """KV bytes of one chunk."""
         return self.layout.bytes_per_token * self.chunk_tokens
 
-    @property
-    def file_bytes(self) -> int:
-        """Bytes of one chunk's file, padding left out."""
-        return self.preset.header_bytes + self.payload_bytes
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The chunk's payload from front to back."""
+        return lay_out(self.layout, self.preset)
+
+    @cached_property
+    def objects(self) -> tuple[ChunkObject, ...]:
+        """The objects that a chunk is stored as."""
+        return objects_of(self.segments, self.preset)
 
     @property
     def padded_bytes(self) -> int:
-        """Bytes of one chunk's file."""
-        return round_up(self.file_bytes, self.preset.align_bytes)
+        """Bytes that one chunk takes on disk, headers and padding included."""
+        return sum(part.padded_bytes for part in self.objects)
+
+    @property
+    def stride_bytes(self) -> int:
+        """Bytes from one object to the next where several lie in one file."""
+        return max(part.padded_bytes for part in self.objects)
 
     @property
     def state_file_bytes(self) -> int:
@@ -93,55 +91,36 @@ class ChunkGeometry:
 
     @property
     def direct(self) -> bool:
-        """True when O_DIRECT is asked for and every chunk can be read that way."""
-        aligned = self.padded_bytes % DIRECT_ALIGN_BYTES == 0
-        return self.preset.direct and aligned and self.preset.header_bytes % DIRECT_ALIGN_BYTES == 0
+        """True when O_DIRECT is asked for and every object can be read that way."""
+        sizes = (self.preset.header_bytes, self.stride_bytes, *(part.padded_bytes for part in self.objects))
+        return self.preset.direct and all(size % DIRECT_ALIGN_BYTES == 0 for size in sizes)
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a bounce buffer that holds the largest unit, padding included."""
-        padding_bytes = self.padded_bytes - self.file_bytes
-        largest_bytes = max(end - start for start, end in pairwise(self.cuts))
-        return round_up(largest_bytes + padding_bytes, DIRECT_ALIGN_BYTES)
+        """Bytes of a bounce buffer that holds the largest unit, header and padding included."""
+        header_bytes = self.preset.header_bytes if self.preset.reads_header else 0
+        largest_bytes = max(end - start for cuts in self._cuts for start, end in pairwise(cuts))
+        padding_bytes = max(part.padded_bytes - part.file_bytes for part in self.objects)
+        return round_up(header_bytes + largest_bytes + padding_bytes, DIRECT_ALIGN_BYTES)
 
     @property
     def notices(self) -> dict[str, str]:
         """What makes this geometry suspect, by code."""
         found: dict[str, str] = {}
-        padding_bytes = self.padded_bytes - self.file_bytes
+        kept_bytes = sum(part.file_bytes for part in self.objects)
+        padding_bytes = self.padded_bytes - kept_bytes
         if padding_bytes:
             found["padded_chunk"] = (
-                f"a chunk of {self.chunk_tokens} tokens is {self.file_bytes} bytes, not a multiple of "
-                f"{self.preset.align_bytes}: {padding_bytes} bytes of padding are stored and read with it"
+                f"a chunk of {self.chunk_tokens} tokens is {kept_bytes} bytes in {len(self.objects)} objects, not "
+                f"multiples of {self.preset.align_bytes}: {padding_bytes} bytes of padding are stored and read with it"
             )
         if self.preset.direct and not self.direct:
             found["direct_lost"] = (
-                f"a chunk of {self.chunk_tokens} tokens is {self.padded_bytes} bytes after a header of "
-                f"{self.preset.header_bytes}, not a multiple of {DIRECT_ALIGN_BYTES}: "
+                f"a chunk of {self.chunk_tokens} tokens is {self.padded_bytes} bytes in {len(self.objects)} objects with "
+                f"headers of {self.preset.header_bytes}, not multiples of {DIRECT_ALIGN_BYTES}: "
                 f"{self.preset.stack} loses O_DIRECT here, and the files are read through the page cache"
             )
         return found
-
-    @cached_property
-    def segments(self) -> tuple[Segment, ...]:
-        """The chunk's payload from front to back."""
-        found: list[Segment] = []
-        offset = 0
-        for number, group in enumerate(self.layout.groups):
-            for planes in _runs(self._positions(group)):
-                num_bytes = len(planes) * group.token_bytes * self.chunk_tokens
-                found.append(
-                    Segment(number, planes, offset, num_bytes, group.token_bytes, group.window_tokens)
-                )
-                offset += num_bytes
-        return tuple(found)
-
-    def _positions(self, group: PlaneGroup) -> list[int]:
-        positions = list(range(len(group.planes)))
-        if self.preset.order == "role-major":
-            roles = list(dict.fromkeys(plane.role for plane in group.planes))
-            positions.sort(key=lambda position: roles.index(group.planes[position].role))
-        return positions
 
     def chunks_between(self, first_token: int, last_token: int) -> range:
         """Indices of the chunks that hold tokens [first_token, last_token)."""
@@ -160,42 +139,63 @@ class ChunkGeometry:
         return tuple(part for part in self.segments if part.is_needed(last_token, prefix_tokens))
 
     @cached_property
-    def cuts(self) -> tuple[int, ...]:
-        """Payload offsets between which different threads may read: whole planes, `request_bytes` at most.
+    def _cuts(self) -> tuple[tuple[int, ...], ...]:
+        """By object, payload offsets between which different threads may read: whole planes, `request_bytes` at most.
 
         One plane is never cut, nor, under O_DIRECT, what does not end on an aligned offset.
         """
         unit_bytes = self.preset.request_bytes or self.payload_bytes
-        found = [0]
-        allowed = 0
+        return tuple(
+            (*self._cuts_of(part, unit_bytes), part.payload_offset + part.payload_bytes)
+            for part in self.objects
+        )
+
+    def _cuts_of(self, holder: ChunkObject, unit_bytes: int) -> Iterator[int]:
+        """Payload offsets at which the units of one object begin."""
+        last = allowed = holder.payload_offset
+        yield last
+        for start, end in self._parts_of(holder):
+            if self._may_cut(holder, start):
+                allowed = start
+            if end - last > unit_bytes and allowed > last:
+                last = allowed
+                yield last
+
+    def _parts_of(self, holder: ChunkObject) -> Iterator[tuple[int, int]]:
+        """Payload offsets of what is never cut in two: planes, or interleaved segments."""
         for part in self.segments:
-            plane_bytes = part.num_bytes // len(part.planes)
-            for start in range(part.payload_offset, part.payload_offset + part.num_bytes, plane_bytes):
-                if not self.direct or start % DIRECT_ALIGN_BYTES == 0:
-                    allowed = start
-                if start + plane_bytes - found[-1] > unit_bytes and allowed > found[-1]:
-                    found.append(allowed)
-        return (*found, self.payload_bytes)
+            if part.object_number == holder.number:
+                for start in range(part.payload_offset, part.end, part.part_bytes):
+                    yield start, start + part.part_bytes
+
+    def _may_cut(self, holder: ChunkObject, payload_offset: int) -> bool:
+        return not self.direct or (payload_offset - holder.payload_offset) % DIRECT_ALIGN_BYTES == 0
 
     def units_for(self, chunk_index: int, prefix_tokens: int) -> tuple[ByteRange, ...]:
-        """The parts of a chunk's file that a prefix of `prefix_tokens` needs, each for one thread.
+        """The parts of a chunk's objects that a prefix of `prefix_tokens` needs, each for one thread.
 
-        The last chunk is needed whole, even if one token of it is wanted; a chunk that all windows have left
-        behind is not needed at all.
+        The last chunk is needed whole, even if one token of it is wanted; with `front_reads`, what all windows
+        have left behind is not needed at all.
         """
         needed = self.needed_segments(chunk_index, prefix_tokens)
-        end_bytes = self.padded_bytes
+        return tuple(unit for part in self.objects for unit in self._units_of(part, needed))
+
+    def _units_of(self, holder: ChunkObject, needed: tuple[Segment, ...]) -> Iterator[ByteRange]:
+        end_bytes = holder.padded_bytes
         if self.preset.front_reads:
-            if not needed:
-                return ()
-            end_bytes = self.preset.header_bytes + needed[-1].payload_offset + needed[-1].num_bytes
+            kept = [part.end for part in needed if part.object_number == holder.number]
+            if not kept:
+                return
+            end_bytes = holder.header_bytes + kept[-1] - holder.payload_offset
         if self.direct:
             end_bytes = round_up(end_bytes, DIRECT_ALIGN_BYTES)
-        starts = [self.preset.header_bytes + cut for cut in self.cuts[:-1]]
+        before = holder.header_bytes - holder.payload_offset
+        starts = [before + cut for cut in self._cuts[holder.number][:-1]]
+        if self.preset.reads_header:
+            starts[0] = 0
         starts = [start for start in starts if start < end_bytes]
-        return tuple(
-            ByteRange(start, end - start) for start, end in zip(starts, (*starts[1:], end_bytes), strict=True)
-        )
+        for start, end in zip(starts, (*starts[1:], end_bytes), strict=True):
+            yield ByteRange(start, end - start, holder.number)
 
     def reads_for(self, chunk_index: int, prefix_tokens: int) -> tuple[ByteRange, ...]:
         """The reads of a chunk's file that a prefix of `prefix_tokens` needs, front to back."""
@@ -211,10 +211,24 @@ class ChunkGeometry:
         )
 
     def split(self, unit: ByteRange) -> Iterator[ByteRange]:
-        """The reads of one unit, `request_bytes` each at most."""
-        step = self.preset.request_bytes or unit.num_bytes
-        for start in range(0, unit.num_bytes, step):
-            yield ByteRange(unit.file_offset + start, min(step, unit.num_bytes - start))
+        """The reads of one unit, `request_bytes` each at most; the header, and planes, apart where the stack does."""
+        end = unit.file_offset + unit.num_bytes
+        stops = [
+            stop for stop in self._stops(self.objects[unit.object_number]) if unit.file_offset < stop < end
+        ]
+        for start, stop in pairwise((unit.file_offset, *stops, end)):
+            step = self.preset.request_bytes or stop - start
+            for offset in range(start, stop, step):
+                yield ByteRange(offset, min(step, stop - offset), unit.object_number)
+
+    def _stops(self, holder: ChunkObject) -> Iterator[int]:
+        """Offsets in an object at which a read ends whatever its size."""
+        if self.preset.reads_header:
+            yield holder.header_bytes
+        if self.preset.plane_reads:
+            for _, end in self._parts_of(holder):
+                if self._may_cut(holder, end):
+                    yield holder.header_bytes + end - holder.payload_offset
 
     def payload_bytes_between(self, first_token: int, prefix_tokens: int) -> int:
         """KV bytes that a prefix of `prefix_tokens` needs of its tokens from `first_token` on; no states."""
@@ -223,15 +237,3 @@ class ChunkGeometry:
             kept_from = prefix_tokens - plane.tokens_kept(prefix_tokens)
             total += plane.token_bytes * max(0, prefix_tokens - max(first_token, kept_from))
         return total
-
-
-def _runs(positions: Sequence[int]) -> Iterator[range]:
-    """`positions` in order, as few evenly stepped ranges as a single pass finds."""
-    start = 0
-    while start < len(positions):
-        step = positions[start + 1] - positions[start] if start + 1 < len(positions) else 1
-        end = start + 1
-        while end < len(positions) and step > 0 and positions[end] - positions[end - 1] == step:
-            end += 1
-        yield range(positions[start], positions[start] + (end - start) * max(step, 1), max(step, 1))
-        start = end

@@ -59,6 +59,41 @@ def write_file(path: Path, parts: Sequence[memoryview | bytes]) -> None:
         raise
 
 
+def make_file(path: Path, num_bytes: int) -> None:
+    """A file of that size that is yet to be written (with `write_at`): mode 0600.
+
+    Raises:
+        StoreError: it is there already, or it cannot be made.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, num_bytes)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreError(f"{path}: {_reason(error, path.parent)}") from error
+
+
+def write_at(path: Path, offset: int, content: memoryview) -> None:
+    """Overwrite a part of a file; every byte written and on the disk.
+
+    Raises:
+        StoreError: there is no such file, or it cannot be written.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            written = 0
+            while written < len(content):
+                written += os.pwrite(descriptor, content[written:], offset + written)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreError(f"{path}: {_reason(error, path.parent)}") from error
+
+
 def _write_whole(descriptor: int, piece: memoryview) -> int:
     """All bytes of `piece`; a disk that fills up gives a short write first, and the error at the next."""
     written = 0

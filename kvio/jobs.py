@@ -4,14 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from kvio.backends.protocol import Read
 from kvio.blocks import KVBlocks
-from kvio.chunks import ByteRange, ChunkGeometry, Segment
+from kvio.chunks import ByteRange, ChunkGeometry
 from kvio.files import Bytes
+from kvio.store import ChunkStore
+
+B = TypeVar("B", Bytes, torch.Tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class Piece:
         stride_tokens: tokens that the buffer holds of each plane.
         token_bytes: bytes of one token.
         first_token, num_tokens: where in the blocks they go, and how many of them.
+        interleaved: the buffer holds (stride_tokens, num_planes, token_bytes) instead.
     """
 
     group: int | None
@@ -34,6 +39,12 @@ class Piece:
     token_bytes: int
     first_token: int
     num_tokens: int
+    interleaved: bool = False
+
+    @property
+    def end(self) -> int:
+        """The first byte of the bounce buffer behind it."""
+        return self.slot_offset + len(self.planes) * self.stride_tokens * self.token_bytes
 
     def destination(self, blocks: KVBlocks) -> torch.Tensor:
         """The view of the blocks to fill, (num_planes, num_tokens, token_bytes)."""
@@ -41,11 +52,19 @@ class Piece:
         planes = group[self.planes.start : self.planes.stop : self.planes.step]
         return planes[:, self.first_token : self.first_token + self.num_tokens]
 
-    def within(self, slot: Bytes) -> Bytes:
-        """The view of a bounce buffer to copy from, (num_planes, num_tokens, token_bytes)."""
-        num_bytes = len(self.planes) * self.stride_tokens * self.token_bytes
-        flat = slot[self.slot_offset : self.slot_offset + num_bytes]
-        return flat.reshape(len(self.planes), self.stride_tokens, self.token_bytes)[:, : self.num_tokens]
+    def within(self, slot: B, *, shift_bytes: int = 0) -> B:
+        """The view of a flat bounce buffer to copy from, (num_planes, num_tokens, token_bytes).
+
+        Args:
+            slot: an array or a tensor of bytes.
+            shift_bytes: where the bounce buffer begins in `slot`, which may be the whole payload.
+        """
+        flat = slot[self.slot_offset + shift_bytes : self.end + shift_bytes]
+        if self.interleaved:
+            rows = flat.reshape(self.stride_tokens, len(self.planes), self.token_bytes).swapaxes(0, 1)
+        else:
+            rows = flat.reshape(len(self.planes), self.stride_tokens, self.token_bytes)
+        return rows[:, : self.num_tokens]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +74,7 @@ class Job:
     Args:
         path: the file.
         chunk_id: number of the chunk's file in the store; None for a state.
-        payload_offset: where in the payload the bounce buffer begins.
+        payload_offset: where in the payload the bounce buffer begins; negative when it begins with a header.
         reads: what is asked of the backend.
         pieces: where the bytes go.
     """
@@ -73,39 +92,39 @@ class Job:
 
 
 def plan_jobs(
-    geometry: ChunkGeometry,
-    chunks: Sequence[tuple[int, Path]],
+    store: ChunkStore,
+    chunk_ids: Sequence[int],
     *,
     first_token: int,
     prefix_tokens: int,
-    state: Path | None = None,
+    state_id: int | None = None,
 ) -> tuple[Job, ...]:
     """The jobs that bring tokens [first_token, prefix_tokens) in, front to back, then the states.
 
     Args:
-        geometry: of the chunks.
-        chunks: number in the store and file of each chunk that holds these tokens, in order.
+        store: the chunk files.
+        chunk_ids: number in the store of each chunk that holds these tokens, in order.
         first_token, prefix_tokens: tokens; whole chunks are read, tokens beyond the prefix go nowhere.
-        state: the state's file; None brings no states.
+        state_id: number in the store of the states; None brings none.
     """
+    geometry = store.geometry
     indices = geometry.chunks_between(first_token, prefix_tokens)
     jobs = [
-        _chunk_job(geometry, unit, index=index, chunk=chunk, prefix_tokens=prefix_tokens)
-        for index, chunk in zip(indices, chunks, strict=True)
+        _chunk_job(store, unit, index=index, chunk_id=chunk_id, prefix_tokens=prefix_tokens)
+        for index, chunk_id in zip(indices, chunk_ids, strict=True)
         for unit in geometry.units_for(index, prefix_tokens)
     ]
-    if state is not None:
-        jobs.extend(_state_job(geometry, state, unit) for unit in geometry.state_units())
+    if state_id is not None:
+        path = store.state_path(state_id)
+        jobs.extend(_state_job(geometry, path, unit) for unit in geometry.state_units())
     return tuple(jobs)
 
 
-def _chunk_job(
-    geometry: ChunkGeometry, unit: ByteRange, *, index: int, chunk: tuple[int, Path], prefix_tokens: int
-) -> Job:
-    chunk_id, path = chunk
-    start = unit.file_offset - geometry.preset.header_bytes
+def _chunk_job(store: ChunkStore, unit: ByteRange, *, index: int, chunk_id: int, prefix_tokens: int) -> Job:
+    geometry = store.geometry
+    holder = geometry.objects[unit.object_number]
+    start = holder.payload_offset + unit.file_offset - holder.header_bytes
     first_token = index * geometry.chunk_tokens
-    num_tokens = min(geometry.chunk_tokens, prefix_tokens - first_token)
     pieces = tuple(
         Piece(
             part.group,
@@ -114,25 +133,22 @@ def _chunk_job(
             geometry.chunk_tokens,
             part.token_bytes,
             first_token,
-            num_tokens,
+            min(geometry.chunk_tokens, prefix_tokens - first_token),
+            part.interleaved,
         )
         for part in geometry.needed_segments(index, prefix_tokens)
-        if (planes := _planes_within(part, start, start + unit.num_bytes))
+        if part.object_number == holder.number
+        and (planes := part.planes_within(start, start + unit.num_bytes))
     )
-    return Job(path, chunk_id, start, _reads(geometry, path, unit), pieces)
+    place = store.places(chunk_id)[unit.object_number]
+    return Job(
+        place.path, chunk_id, start, _reads(geometry, unit, path=place.path, base=place.offset), pieces
+    )
 
 
-def _planes_within(part: Segment, start: int, end: int) -> range:
-    """The planes of a segment that lie in bytes [start, end) of the payload; none is cut in two."""
-    plane_bytes = part.num_bytes // len(part.planes)
-    first = max(start - part.payload_offset, 0) // plane_bytes
-    last = max(end - part.payload_offset, 0) // plane_bytes
-    return part.planes[first:last]
-
-
-def _reads(geometry: ChunkGeometry, path: Path, unit: ByteRange) -> tuple[Read, ...]:
+def _reads(geometry: ChunkGeometry, unit: ByteRange, *, path: Path, base: int) -> tuple[Read, ...]:
     return tuple(
-        Read(path, part.file_offset, part.num_bytes, part.file_offset - unit.file_offset)
+        Read(path, base + part.file_offset, part.num_bytes, part.file_offset - unit.file_offset)
         for part in geometry.split(unit)
     )
 
@@ -141,7 +157,15 @@ def _state_job(geometry: ChunkGeometry, path: Path, unit: ByteRange) -> Job:
     start = unit.file_offset
     num_tokens = min(unit.num_bytes, geometry.layout.state_bytes - start)
     piece = Piece(None, range(1), 0, num_tokens, 1, start, num_tokens)
-    return Job(path, None, start, _reads(geometry, path, unit), (piece,))
+    return Job(path, None, start, _state_reads(geometry, path, unit), (piece,))
+
+
+def _state_reads(geometry: ChunkGeometry, path: Path, unit: ByteRange) -> tuple[Read, ...]:
+    step = geometry.preset.request_bytes or unit.num_bytes
+    return tuple(
+        Read(path, unit.file_offset + start, min(step, unit.num_bytes - start), start)
+        for start in range(0, unit.num_bytes, step)
+    )
 
 
 def by_chunk(jobs: Sequence[Job]) -> Iterator[tuple[int, list[Job]]]:
@@ -157,4 +181,5 @@ def collect(job: Job, blocks: KVBlocks, payload: Bytes) -> None:
     A payload is whole only after all jobs of its chunk (`by_chunk`).
     """
     for piece in job.pieces:
-        np.copyto(piece.within(payload[job.payload_offset :]), piece.destination(blocks).cpu().numpy())
+        arrived = piece.destination(blocks).cpu().numpy()
+        np.copyto(piece.within(payload, shift_bytes=job.payload_offset), arrived)

@@ -40,18 +40,16 @@ def checksum(content: Bytes) -> str:
 
 def checksum_groups(geometry: ChunkGeometry, payload: Bytes) -> tuple[str, ...]:
     """The checksum of each group's bytes in a chunk's payload."""
-    return tuple(checksum(payload[part.start : part.stop]) for part in group_ranges(geometry))
+    return tuple(checksum_group(geometry, payload, group) for group in range(len(geometry.layout.groups)))
 
 
-def group_ranges(geometry: ChunkGeometry) -> list[range]:
-    """Bytes of each group in a chunk's payload."""
-    found: list[range] = []
-    start = 0
-    for group in geometry.layout.groups:
-        end = start + len(group.planes) * group.token_bytes * geometry.chunk_tokens
-        found.append(range(start, end))
-        start = end
-    return found
+def checksum_group(geometry: ChunkGeometry, payload: Bytes, group: int) -> str:
+    """xxh3_128 of one group's bytes in a chunk's payload, front to back, in hexadecimal."""
+    found = xxhash.xxh3_128()
+    for part in geometry.segments:
+        if part.group == group:
+            found.update(payload[part.payload_offset : part.end].data)
+    return str(found.hexdigest())
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

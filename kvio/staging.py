@@ -26,10 +26,7 @@ def make_staging(num_bytes: int, device: torch.device) -> torch.Tensor:
 def scatter(job: Job, staging: torch.Tensor, blocks: KVBlocks) -> None:
     """Copy every piece of a job from staging memory to its place in the blocks."""
     for piece in job.pieces:
-        rows = (len(piece.planes), piece.stride_tokens, piece.token_bytes)
-        end = piece.slot_offset + rows[0] * rows[1] * rows[2]
-        staged = staging[piece.slot_offset : end].view(rows)
-        piece.destination(blocks).copy_(staged[:, : piece.num_tokens], non_blocking=True)
+        piece.destination(blocks).copy_(piece.within(staging), non_blocking=True)
 
 
 class DeviceTransfer:
@@ -110,7 +107,7 @@ class BounceTransfer:
 
     def send(self, slot: int, job: Job, blocks: KVBlocks) -> None:
         """Queue the copy and the scatter behind it; the next reads overlap with both."""
-        num_bytes = sum(len(part.planes) * part.stride_tokens * part.token_bytes for part in job.pieces)
+        num_bytes = max((piece.end for piece in job.pieces), default=0)
         staging = self._staging[slot]
         with self._stream.entered():
             begin = self._stream.mark()

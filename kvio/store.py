@@ -8,16 +8,17 @@ from typing import Self, TypeVar
 import numpy as np
 
 from kvio.chunks import ChunkGeometry
-from kvio.files import Bytes, StoreError, require_space, sync_directory, write_file
+from kvio.files import Bytes, StoreError, make_file, require_space, sync_directory, write_at, write_file
 from kvio.manifest import (
     MANIFEST_NAME,
     Manifest,
     checksum,
+    checksum_group,
     checksum_groups,
-    group_ranges,
     read_manifest,
     write_manifest,
 )
+from kvio.places import Place, Places
 
 T = TypeVar("T")
 NUM_WRITERS = 4
@@ -38,6 +39,7 @@ class ChunkStore:
         self.directory = directory
         self.geometry = ChunkGeometry(manifest.layout, manifest.preset)
         self._manifest = manifest
+        self._places = Places(directory, self.geometry, num_chunks=len(manifest.chunks))
 
     @classmethod
     def create(
@@ -71,6 +73,9 @@ class ChunkStore:
         return store
 
     def _fill(self, num_states: int) -> None:
+        if self.geometry.preset.container_bytes is not None:
+            for path, num_bytes in self._places.file_bytes().items():
+                make_file(path, num_bytes)
         chunks = tuple(_each(self._write_seeded_chunk, self.num_chunks))
         states = tuple(_each(self._write_seeded_state, num_states))
         self._manifest = self._manifest.model_copy(update={"chunks": chunks, "states": states})
@@ -85,7 +90,7 @@ class ChunkStore:
             StoreError: no whole store is there, or a file is missing or has another size.
         """
         store = cls(directory, read_manifest(directory))
-        sizes = {path: store.geometry.padded_bytes for path in store._chunk_paths()}
+        sizes = store._places.file_bytes()
         sizes |= {path: store.geometry.state_file_bytes for path in store._state_paths()}
         for path, expected_bytes in sizes.items():
             try:
@@ -106,23 +111,24 @@ class ChunkStore:
         """Linear-attention states in the store; 0 when the model has none."""
         return len(self._manifest.states)
 
+    def places(self, chunk_id: int) -> tuple[Place, ...]:
+        """Where each object of one chunk lies."""
+        return self._places.of(chunk_id)
+
     def chunk_path(self, chunk_id: int) -> Path:
-        """The file of one chunk."""
-        return self.directory / f"chunk-{chunk_id:06d}.kv"
+        """The file of one chunk, or of its first object."""
+        return self.places(chunk_id)[0].path
 
     def state_path(self, state_id: int) -> Path:
         """The file of one state."""
         return self.directory / f"state-{state_id:06d}.kv"
-
-    def _chunk_paths(self) -> list[Path]:
-        return [self.chunk_path(number) for number in range(self.num_chunks)]
 
     def _state_paths(self) -> list[Path]:
         return [self.state_path(number) for number in range(self.num_states)]
 
     def _write_seeded_chunk(self, chunk_id: int) -> tuple[str, ...]:
         content = _random_bytes(self.geometry.padded_bytes, self._manifest.seed, CHUNK_STREAM, chunk_id)
-        write_file(self.chunk_path(chunk_id), [content.data])
+        self._write(chunk_id, content)
         return checksum_groups(self.geometry, self._payload_of(content))
 
     def _write_seeded_state(self, state_id: int) -> str:
@@ -130,9 +136,31 @@ class ChunkStore:
         write_file(self.state_path(state_id), [content.data])
         return checksum(content[: self.geometry.layout.state_bytes])
 
+    def _write(self, chunk_id: int, content: Bytes) -> None:
+        """Write a chunk's objects, headers and padding included, one behind another in `content`."""
+        start = 0
+        for part, place in zip(self.geometry.objects, self.places(chunk_id), strict=True):
+            piece = content[start : start + part.padded_bytes].data
+            if self.geometry.preset.container_bytes is None:
+                write_file(place.path, [piece])
+            else:
+                write_at(place.path, place.offset, piece)
+            start += part.padded_bytes
+
     def _payload_of(self, content: Bytes) -> Bytes:
-        start = self.geometry.preset.header_bytes
-        return content[start : start + self.geometry.payload_bytes]
+        """The payload in a chunk's objects; a copy unless there is only one."""
+        found, start = [], 0
+        for part in self.geometry.objects:
+            found.append(content[start + part.header_bytes : start + part.file_bytes])
+            start += part.padded_bytes
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _put_payload(self, content: Bytes, payload: Bytes) -> None:
+        start = 0
+        for part in self.geometry.objects:
+            end = part.payload_offset + part.payload_bytes
+            content[start + part.header_bytes : start + part.file_bytes] = payload[part.payload_offset : end]
+            start += part.padded_bytes
 
     def write_chunk(self, chunk_id: int, payload: Bytes) -> None:
         """Replace one chunk's payload by a model's own KV, laid out as `geometry.segments` says.
@@ -147,8 +175,8 @@ class ChunkStore:
             )
         flat = np.ascontiguousarray(payload).reshape(-1).view(np.uint8)
         content = _random_bytes(self.geometry.padded_bytes, self._manifest.seed, FILL_STREAM, chunk_id)
-        self._payload_of(content)[:] = flat
-        write_file(self.chunk_path(chunk_id), [content.data])
+        self._put_payload(content, flat)
+        self._write(chunk_id, content)
         chunks = list(self._manifest.chunks)
         chunks[chunk_id] = checksum_groups(self.geometry, flat)
         self._manifest = self._manifest.model_copy(update={"chunks": tuple(chunks)})
@@ -179,20 +207,15 @@ class ChunkStore:
             raise StoreError(f"{self.directory}: no chunk {chunk_id}; there are {self.num_chunks}")
 
     def read_payload(self, chunk_id: int) -> Bytes:
-        """The payload that lies in one chunk's file now, writable; not checked.
+        """The payload that lies in one chunk's objects now, writable; not checked.
 
         Raises:
-            StoreError: it cannot be read, or has another size.
+            StoreError: it cannot be read, or is cut short.
         """
         self._require_chunk(chunk_id)
-        path = self.chunk_path(chunk_id)
-        try:
-            content = np.fromfile(path, np.uint8)
-        except OSError as error:
-            raise StoreError(f"{path}: {error.strerror}") from error
-        if len(content) != self.geometry.padded_bytes:
-            raise StoreError(f"{path}: {len(content)} bytes, {self.geometry.padded_bytes} were written")
-        return self._payload_of(content)
+        parts = zip(self.geometry.objects, self.places(chunk_id), strict=True)
+        found = [_read_bytes(place, part.padded_bytes) for part, place in parts]
+        return self._payload_of(found[0] if len(found) == 1 else np.concatenate(found))
 
     def verify(self, chunk_id: int) -> None:
         """Check that a chunk's file holds what was written.
@@ -210,13 +233,11 @@ class ChunkStore:
             VerificationError: they differ.
         """
         self._require_chunk(chunk_id)
-        ranges = group_ranges(self.geometry)
         for group in groups:
-            part = ranges[group]
-            if checksum(payload[part.start : part.stop]) != self._manifest.chunks[chunk_id][group]:
+            if checksum_group(self.geometry, payload, group) != self._manifest.chunks[chunk_id][group]:
                 raise VerificationError(
-                    f"{self.chunk_path(chunk_id)}: bytes {part.start} to {part.stop} of the payload are not "
-                    f"those that were stored; wrong chunk, wrong place, or damaged"
+                    f"{self.chunk_path(chunk_id)}: group {group} of chunk {chunk_id} holds other bytes than "
+                    f"were stored; wrong chunk, wrong place, or damaged"
                 )
 
     def require_state(self, state_id: int, state: Bytes) -> None:
@@ -230,8 +251,18 @@ class ChunkStore:
 
     def remove(self) -> None:
         """Remove the store's files; the directory is its maker's.  Safe to call twice."""
-        for path in (*self._chunk_paths(), *self._state_paths(), self.directory / MANIFEST_NAME):
+        for path in (*self._places.file_bytes(), *self._state_paths(), self.directory / MANIFEST_NAME):
             path.unlink(missing_ok=True)
+
+
+def _read_bytes(place: Place, num_bytes: int) -> Bytes:
+    try:
+        found = np.fromfile(place.path, np.uint8, count=num_bytes, offset=place.offset)
+    except OSError as error:
+        raise StoreError(f"{place.path}: {error.strerror}") from error
+    if len(found) != num_bytes:
+        raise StoreError(f"{place.path}: {len(found)} of {num_bytes} bytes at offset {place.offset}")
+    return found
 
 
 def _random_bytes(num_bytes: int, seed: int, stream: int, number: int) -> Bytes:

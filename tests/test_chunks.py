@@ -1,6 +1,7 @@
 """Presets and chunk geometry: bytes, counts and offsets of real stacks' files."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -29,38 +30,108 @@ def test_llama_8b_keeps_131072_bytes_per_token_and_deepseek_v3_70272() -> None:
     assert DEEPSEEK_V3.bytes_per_token == 70_272
 
 
-@pytest.mark.parametrize(
-    ("name", "tokens", "file_bytes", "threads"),
-    [
-        ("best", 64, 8_388_608, 4),
-        ("lmcache", 256, 33_554_432, 4),
-        ("vllm-fs", 16, 2_097_152, 16),
-        ("sglang-page", 64, 8_388_608, 1),
-    ],
-)
-def test_a_chunk_of_llama_8b_is_as_large_as_the_stack_writes_it(
-    name: str, tokens: int, file_bytes: int, threads: int
-) -> None:
+# of each preset, on Llama-3.1-8B in bfloat16 (131,072 bytes per token): tokens of a chunk, objects of a chunk,
+# bytes that an object takes, offset of its payload, bytes of its reads, O_DIRECT, threads, depth, open per read
+KIB, MIB = 1 << 10, 1 << 20
+ROWS = {
+    "best": (64, 1, 8 * MIB, 0, (4 * MIB, 4 * MIB), True, 4, 1, False),
+    "lmcache": (256, 1, 32 * MIB, 0, (32 * MIB,), False, 4, 1, True),
+    "lmcache-gds": (256, 1, 32 * MIB + 4096, 4096, (32 * MIB,), True, 4, 1, True),
+    "lmcache-layerwise": (256, 32, 1 * MIB, 0, (1 * MIB,), False, 4, 1, True),
+    "lmcache-raw": (256, 1, 32 * MIB + 4096, 4096, (4096, 32 * MIB), True, 4, 1, False),
+    "vllm-fs": (16, 1, 2 * MIB, 0, (2 * MIB,), True, 16, 1, True),
+    "vllm-offload": (16, 1, 2 * MIB, 0, (2 * MIB,), True, 1, 1, False),
+    "sglang-page": (64, 1, 8 * MIB, 0, (8 * MIB,), False, 1, 1, True),
+    "sglang-page1": (1, 1, 128 * KIB, 0, (128 * KIB,), False, 1, 1, True),
+    "sglang-zero-copy": (64, 2, 4 * MIB, 0, (4 * MIB,), True, 1, 128, True),
+    "sglang-layer-first": (64, 1, 8 * MIB, 0, (128 * KIB,) * 64, False, 1, 1, True),
+    "kvbm": (16, 1, 2 * MIB, 0, (2 * MIB,), True, 4, 1, False),
+    "mooncake": (512, 1, 64 * MIB, 0, (64 * MIB,), True, 1, 32, False),
+    "mlperf-npy": (8192, 1, (1 << 30) + 128, 128, (128, 1 << 30), False, 1, 1, True),
+}
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_a_chunk_of_llama_8b_lies_and_is_read_as_the_stack_does_it(name: str) -> None:
     geometry = _geometry(LLAMA_8B, name)
-    assert (geometry.chunk_tokens, geometry.padded_bytes) == (tokens, file_bytes)
-    assert geometry.preset.num_threads == threads
+    preset, first = geometry.preset, geometry.objects[0]
+    assert {part.padded_bytes for part in geometry.objects} == {first.padded_bytes}
+    reads = [read for read in geometry.reads_for(0, preset.chunk_tokens) if read.object_number == 0]
+    assert ROWS[name] == (
+        geometry.chunk_tokens,
+        len(geometry.objects),
+        first.padded_bytes,
+        first.header_bytes,
+        tuple(read.num_bytes for read in reads),
+        geometry.direct,
+        preset.num_threads,
+        preset.queue_depth,
+        preset.open_per_read,
+    )
     assert geometry.notices == {}
+
+
+def test_the_page_on_layouts_lists_every_preset_as_it_is() -> None:
+    lines = (Path(__file__).parent.parent / "docs" / "layouts.md").read_text().splitlines()
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in lines
+        if line.startswith("| `") and "--" not in line
+    ]
+    assert {
+        row[0].strip("`"): (row[1], int(row[2]), row[4], int(row[5]), row[7], row[8]) for row in cells
+    } == {
+        name: (
+            f"{preset.stack} {preset.version}",
+            preset.chunk_tokens,
+            preset.order,
+            preset.header_bytes,
+            "direct" if preset.direct else "buffered",
+            f"{preset.num_threads} × {preset.queue_depth}",
+        )
+        for name, preset in PRESETS.items()
+    }
+
+
+def test_reads_begin_behind_the_header_or_with_it() -> None:
+    gds, raw = _geometry(LLAMA_8B, "lmcache-gds"), _geometry(LLAMA_8B, "lmcache-raw")
+    assert gds.reads_for(0, 256) == (ByteRange(4096, 32 * MIB),)
+    assert raw.reads_for(0, 256) == (ByteRange(0, 4096), ByteRange(4096, 32 * MIB))
+    assert raw.slot_bytes == 4096 + 32 * MIB
+
+
+def test_k_and_v_of_a_zero_copy_page_are_two_objects_token_by_token() -> None:
+    segments = _geometry(LLAMA_8B, "sglang-zero-copy").segments
+    assert [(part.object_number, part.planes, part.num_bytes, part.interleaved) for part in segments] == [
+        (0, range(0, 64, 2), 4 * MIB, True),
+        (1, range(1, 65, 2), 4 * MIB, True),
+    ]
+
+
+def test_a_layerwise_chunk_is_one_object_for_each_layer_with_k_beside_v() -> None:
+    geometry = _geometry(LLAMA_8B, "lmcache-layerwise")
+    assert [part.planes for part in geometry.segments[:2]] == [range(2), range(2, 4)]
+    assert all(part.interleaved for part in geometry.segments)
+    assert geometry.objects[31].payload_offset == 31 * MIB
+
+
+def test_an_interleaved_object_is_read_by_one_thread_whatever_the_request_size() -> None:
+    geometry = _geometry(LLAMA_8B, "sglang-zero-copy", request_bytes=1 << 20)
+    assert geometry.units_for(0, 64) == (ByteRange(0, 4 * MIB, 0), ByteRange(0, 4 * MIB, 1))
+    assert [read.num_bytes for read in geometry.reads_for(0, 64)] == [MIB] * 8
+
+
+def test_objects_of_different_sizes_cannot_share_a_file_of_slots() -> None:
+    preset = dataclasses.replace(find_preset("kvbm"), partition="role")
+    mixed = KVLayout((Plane(0, "latent", 1024), Plane(0, "rope", 128)))
+    with pytest.raises(KVIOError, match="objects of different sizes"):
+        ChunkGeometry(mixed, preset)
 
 
 def test_every_preset_names_its_stack_version_and_source() -> None:
     for name, preset in PRESETS.items():
         assert preset.name == name
         assert all((preset.stack, preset.version, preset.source))
-
-
-def test_lmcache_and_sglang_read_buffered_and_the_others_past_the_page_cache() -> None:
-    direct = {name: _geometry(LLAMA_8B, name).direct for name in PRESETS}
-    assert direct == {"best": True, "lmcache": False, "vllm-fs": True, "sglang-page": False}
-
-
-def test_stacks_read_a_chunk_with_one_request_and_ours_with_two() -> None:
-    counts = {name: len(_geometry(LLAMA_8B, name).reads_for(0, 256)) for name in PRESETS}
-    assert counts == {"best": 2, "lmcache": 1, "vllm-fs": 1, "sglang-page": 1}
 
 
 def test_role_major_is_all_k_planes_then_all_v_planes() -> None:
@@ -80,7 +151,7 @@ def test_layer_major_is_one_segment_in_the_order_of_the_groups() -> None:
 
 def test_an_mla_chunk_of_16_tokens_is_padded_and_says_by_how_much() -> None:
     geometry = _geometry(DEEPSEEK_V3, "best", chunk_tokens=16)
-    assert (geometry.file_bytes, geometry.padded_bytes) == (1_124_352, 1_126_400)
+    assert (geometry.objects[0].file_bytes, geometry.padded_bytes) == (1_124_352, 1_126_400)
     assert geometry.direct
     assert "2048 bytes of padding" in geometry.notices["padded_chunk"]
 

@@ -93,8 +93,7 @@ def _store(directory: Path, *, open_per_read: bool = False, num_threads: int = 1
 
 
 def _jobs(store: ChunkStore, num_chunks: int = NUM_CHUNKS) -> tuple[Job, ...]:
-    chunks = [(number, store.chunk_path(number)) for number in range(num_chunks)]
-    return plan_jobs(store.geometry, chunks, first_token=0, prefix_tokens=4 * num_chunks)
+    return plan_jobs(store, range(num_chunks), first_token=0, prefix_tokens=4 * num_chunks)
 
 
 def _load(store: ChunkStore, backend: LastFirst, clock: Clock, num_chunks: int) -> LoadSplit:

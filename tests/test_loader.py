@@ -60,11 +60,11 @@ def _jobs(
     count = len(store.geometry.chunks_between(first_token, prefix_tokens))
     ids = list(range(count)) if chunk_ids is None else list(chunk_ids)
     return plan_jobs(
-        store.geometry,
-        [(number, store.chunk_path(number)) for number in ids],
+        store,
+        ids,
         first_token=first_token,
         prefix_tokens=prefix_tokens,
-        state=store.state_path(0) if state else None,
+        state_id=0 if state else None,
     )
 
 
@@ -73,12 +73,14 @@ def _expected(store: ChunkStore, blocks: KVBlocks, chunk_ids: Sequence[int], pre
     tokens = store.geometry.chunk_tokens
     for segment in store.geometry.segments:
         for row, plane in enumerate(segment.planes):
-            start = segment.payload_offset + row * tokens * segment.token_bytes
+            # (planes, tokens, bytes), or token by token (tokens, planes, bytes)
+            row_step, token_step = (1, len(segment.planes)) if segment.interleaved else (tokens, 1)
+            start = segment.payload_offset + row * row_step * segment.token_bytes
             for token in range(prefix_tokens):
                 if segment.window_tokens and token < prefix_tokens - segment.window_tokens:
                     continue
                 payload = store.read_payload(chunk_ids[token // tokens])
-                offset = start + token % tokens * segment.token_bytes
+                offset = start + token % tokens * token_step * segment.token_bytes
                 expected = payload[offset : offset + segment.token_bytes]
                 assert np.array_equal(blocks.groups[segment.group][plane, token].numpy(), expected)
 

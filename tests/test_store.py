@@ -1,5 +1,6 @@
 """Chunk files: fully written, told apart, checked, private; and what happens when they cannot be."""
 
+import dataclasses
 import os
 import stat
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from kvio.chunks import ChunkGeometry
+from kvio.evidence import require_written
 from kvio.files import StoreError, require_space
 from kvio.layout import KVLayout, Plane, uniform_layout
 from kvio.manifest import MANIFEST_NAME
@@ -99,7 +101,7 @@ def test_each_group_has_its_own_checksum(tmp_path: Path) -> None:
     payload = store.read_payload(0)
     payload[8192:] = 0  # the windowed group
     store.require_payload(0, payload, groups=[0])
-    with pytest.raises(VerificationError, match="bytes 8192 to 16384"):
+    with pytest.raises(VerificationError, match="group 1 of chunk 0"):
         store.require_payload(0, payload, groups=[0, 1])
 
 
@@ -238,3 +240,43 @@ def test_a_read_only_directory_is_one_line() -> None:
         )
     assert "Permission denied" in done.stdout
     assert done.stdout.count("\n") == 1
+
+
+def test_slots_of_one_file_hold_the_chunks_at_a_fixed_stride_without_holes(tmp_path: Path) -> None:
+    preset = adapt_preset(find_preset("lmcache-raw"), chunk_tokens=16)
+    geometry = ChunkGeometry(uniform_layout(2, 512), preset)
+    store = ChunkStore.create(tmp_path, geometry, num_chunks=3, seed=0)
+    assert {path.name for path in tmp_path.iterdir()} == {"chunk-container-0000.kv", MANIFEST_NAME}
+    assert [store.places(number)[0].offset for number in range(3)] == [0, 36_864, 73_728]
+    assert store.chunk_path(0).stat().st_size == 3 * 36_864
+    assert store.chunk_path(0).stat().st_mode & 0o777 == 0o600
+    require_written(store.chunk_path(0))
+    payload = np.arange(geometry.payload_bytes // 2, dtype=np.uint16).view(np.uint8)
+    store.write_chunk(1, payload)
+    again = ChunkStore.open(tmp_path)
+    assert np.array_equal(again.read_payload(1), payload)
+    for number in range(3):
+        again.verify(number)
+
+
+def test_a_full_container_is_followed_by_another(tmp_path: Path) -> None:
+    preset = dataclasses.replace(find_preset("mooncake"), chunk_tokens=16, container_bytes=70_000)
+    store = ChunkStore.create(tmp_path, ChunkGeometry(uniform_layout(2, 512), preset), num_chunks=3, seed=0)
+    places = [(place.path.name, place.offset) for number in range(3) for place in store.places(number)]
+    first, second = "chunk-container-0000.kv", "chunk-container-0001.kv"
+    assert places == [(first, 0), (first, 32_768), (second, 0)]
+    assert (tmp_path / second).stat().st_size == 32_768
+
+
+def test_objects_of_one_chunk_exchanged_are_noticed(tmp_path: Path) -> None:
+    preset = adapt_preset(find_preset("sglang-zero-copy"), chunk_tokens=16)
+    store = ChunkStore.create(tmp_path, ChunkGeometry(uniform_layout(2, 512), preset), num_chunks=1, seed=0)
+    k, v = (place.path for place in store.places(0))
+    assert (k.name, v.name) == ("chunk-000000-000.kv", "chunk-000000-001.kv")
+    aside = k.rename(tmp_path / "aside")
+    v.rename(k)
+    aside.rename(v)
+    with pytest.raises(VerificationError):
+        ChunkStore.open(tmp_path).verify(0)
+    store.remove()
+    assert list(tmp_path.iterdir()) == []

@@ -18,6 +18,7 @@ from kvio.layout import uniform_layout
 from kvio.presets import adapt_preset, find_preset
 from kvio.slots import Slots
 from kvio.staging import DEVICE_ALIGN_BYTES, BounceTransfer, DeviceTransfer, make_staging
+from kvio.store import ChunkStore
 from kvio.streams import HostSideStream
 from kvio.transfer import HostTransfer, NoTransfer, Transfer, make_transfer
 
@@ -36,10 +37,10 @@ MAKERS: dict[str, Callable[[int], Transfer]] = {
 }
 
 
-def _jobs(prefix_tokens: int) -> tuple[Job, ...]:
+def _jobs(directory: Path, prefix_tokens: int) -> tuple[Job, ...]:
     count = -(-prefix_tokens // 4)
-    chunks = [(number, Path(f"/nowhere/{number}")) for number in range(count)]
-    return plan_jobs(GEOMETRY, chunks, first_token=0, prefix_tokens=prefix_tokens)
+    store = ChunkStore.create(directory, GEOMETRY, num_chunks=count, seed=0)
+    return plan_jobs(store, range(count), first_token=0, prefix_tokens=prefix_tokens)
 
 
 def _fill(target: Target, job: Job, seed: int) -> None:
@@ -51,8 +52,8 @@ def _fill(target: Target, job: Job, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", list(MAKERS))
-def test_slots_read_into_out_of_order_reach_their_own_places(name: str) -> None:
-    jobs = _jobs(20)
+def test_slots_read_into_out_of_order_reach_their_own_places(tmp_path: Path, name: str) -> None:
+    jobs = _jobs(tmp_path, 20)
     transfer = MAKERS[name](3)
     blocks = KVBlocks(LAYOUT, 20, CPU)
     for first, second in ((0, 1), (2, 3)):
@@ -73,8 +74,8 @@ def test_slots_read_into_out_of_order_reach_their_own_places(name: str) -> None:
         assert np.array_equal(planes[:, number * 4 : number * 4 + 4], content)
 
 
-def test_only_what_is_copied_to_a_device_has_seconds_for_it() -> None:
-    job = _jobs(4)[0]
+def test_only_what_is_copied_to_a_device_has_seconds_for_it(tmp_path: Path) -> None:
+    job = _jobs(tmp_path, 4)[0]
     blocks = KVBlocks(LAYOUT, 4, CPU)
     seconds = {}
     for name, make in MAKERS.items():

@@ -149,11 +149,11 @@ class LoadArm:
         state_ids, states_again = self._states.take(1 if with_state else 0)
         state_id = state_ids[0] if state_ids else None
         jobs = plan_jobs(
-            self._store.geometry,
-            [(number, self._store.chunk_path(number)) for number in chunk_ids],
+            self._store,
+            chunk_ids,
             first_token=first_token,
             prefix_tokens=last_token,
-            state=None if state_id is None else self._store.state_path(state_id),
+            state_id=state_id,
         )
         blocks.poison()
         resident_bytes = self._set_cache(jobs)

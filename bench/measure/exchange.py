@@ -44,11 +44,11 @@ class StoreExchange:
         ids = [(index + shift) % len(chunks) for index in chunks]
         memory = HostMemory()
         jobs = plan_jobs(
-            self._geometry,
-            [(number, self._store.chunk_path(number)) for number in ids],
+            self._store,
+            ids,
             first_token=0,
             prefix_tokens=num_tokens,
-            state=self._store.state_path(0) if self._store.num_states else None,
+            state_id=0 if self._store.num_states else None,
         )
         memory.hold(list(dict.fromkeys(job.path for job in jobs)))
         setting = BackendSetting(
@@ -73,8 +73,8 @@ class StoreExchange:
     def _write(self, source: KVBlocks, num_tokens: int, *, num_chunks: int) -> ChunkStore:
         store = ChunkStore.create(self._directory, self._geometry, num_chunks=num_chunks, seed=0)
         jobs = plan_jobs(
-            self._geometry,
-            [(number, store.chunk_path(number)) for number in range(num_chunks)],
+            store,
+            range(num_chunks),
             first_token=0,
             prefix_tokens=num_tokens,
         )

@@ -15,6 +15,7 @@ from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.progress import SweepProgress
 from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parsed
 from bench.verbs.report import finish
+from kvio.presets import PRESETS
 
 
 def sweep(
@@ -31,7 +32,7 @@ def sweep(
     rounds: Annotated[int | None, option("rounds at most; default as many as the budget allows")] = None,
     samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
     backend: Annotated[str, option("posix, hostmem, simulated, null; several with commas")] = "posix",
-    layout: Annotated[str, option("best, lmcache, vllm-fs, sglang-page; several with commas")] = "best",
+    layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
     buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
     threads: Annotated[int | None, option("reading threads; default the layout's")] = None,

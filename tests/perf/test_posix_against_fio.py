@@ -85,8 +85,8 @@ def test_posix_direct_against_fio(
     geometry = ChunkGeometry(LAYOUT, preset)
     tokens = NUM_CHUNKS * CHUNK_TOKENS
     jobs = plan_jobs(
-        geometry,
-        [(number, store.chunk_path(number)) for number in range(NUM_CHUNKS)],
+        store,
+        range(NUM_CHUNKS),
         first_token=0,
         prefix_tokens=tokens,
     )
