@@ -13,7 +13,7 @@ from bench.measure.record import read_run
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.progress import SweepProgress
-from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parsed
+from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parsed, read_options
 from bench.verbs.report import finish
 from kvio.presets import PRESETS
 
@@ -31,13 +31,17 @@ def sweep(
     ] = 0.10,
     rounds: Annotated[int | None, option("rounds at most; default as many as the budget allows")] = None,
     samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
-    backend: Annotated[str, option("posix, hostmem, simulated, null; several with commas")] = "posix",
+    backend: Annotated[str, option("posix, gds, hostmem, simulated, null; several with commas")] = "posix",
     layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
     buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
     threads: Annotated[int | None, option("reading threads; default the layout's")] = None,
     queue_depth: Annotated[
         int | None, option("reads in flight over all threads; of posix, the threads; default the layout's")
+    ] = None,
+    backend_option: Annotated[
+        list[str] | None,
+        typer.Option("--option", help="NAME=VALUE for the backend, such as compat=on of gds; repeatable"),
     ] = None,
     request: Annotated[str | None, option("bytes of one read, such as 4MiB; default a whole chunk")] = None,
     limit: Annotated[
@@ -65,6 +69,7 @@ def sweep(
         return
     if model is None:
         raise PlanError("no model is named; try: make sweep MODEL=qwen3-8b")
+    options = read_options(backend_option or [], backend.split(","))
     loads = tuple(
         LoadSpec(
             backend=one,
@@ -74,6 +79,7 @@ def sweep(
             num_threads=threads,
             queue_depth=queue_depth,
             request_bytes=parsed(parse_bytes, request),
+            options=options[one],
         )
         for one in backend.split(",")
         for preset in layout.split(",")

@@ -19,6 +19,7 @@ MOST_IN_FLIGHT = (
     64  # per thread; reads go to a pool of threads, never to cuFile's batches, which hang above 128
 )
 END_OF_FILE = "EOF"  # how kvikio's message ends when the file does
+NO_DRIVER = "there is no libcuda.so.1, which kvikio loads even to read into host memory"
 
 
 class GdsBackend:
@@ -65,7 +66,10 @@ class GdsBackend:
     def _attach_host(self) -> None:
         if not self._options.compat:
             raise GdsUnavailableError("gds reads into a GPU; on the CPU: --option compat=on, or posix")
-        if find_driver_kind() == "stand-in":
+        kind = find_driver_kind()
+        if kind == "absent":
+            raise GdsUnavailableError(f"{NO_DRIVER}; install the NVIDIA driver, or use posix")
+        if kind == "stand-in":
             self.notices = ("standin_driver",)
 
     def open(self, path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kvio.backends.gds import GdsBackend
+from kvio.backends.gds import NO_DRIVER, GdsBackend
 from kvio.backends.protocol import DeviceTarget, KVIOError, Read
 from kvio.backends.setting import BackendSetting
 from kvio.files import write_file
@@ -20,7 +20,6 @@ from kvio.gds.driver import find_driver_kind
 from kvio.staging import make_staging
 
 TRIED_BYTES = 2**20
-NO_DRIVER = "there is no libcuda.so.1, which kvikio loads even to read into host memory"
 
 
 def _say(step: str, **facts: object) -> None:
