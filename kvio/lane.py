@@ -3,7 +3,11 @@
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+
+import torch
 
 from kvio.backends.protocol import Backend, ShortReadError
 from kvio.blocks import KVBlocks
@@ -43,21 +47,53 @@ class _Flight:
 
 
 class Lane:
-    """One thread's backend and buffers, used by one load at a time."""
+    """A thread with its backend and buffers, used by one load at a time.
+
+    From `start` on, the backend is called from this thread alone.
+    """
 
     def __init__(
-        self, backend: Backend, transfer: Transfer, *, now_s: Callable[[], float], open_per_read: bool
+        self,
+        backend: Backend,
+        transfer: Transfer,
+        *,
+        device: torch.device,
+        now_s: Callable[[], float],
+        open_per_read: bool,
     ) -> None:
         self.backend = backend
         self._transfer = transfer
+        self._device = device
         self._now_s = now_s
         self._open_per_read = open_per_read
         self._in_flight: dict[int, _Flight] = {}  # by slot, which is the ticket
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kvio")
+        self._started = False
+
+    def start(self) -> None:
+        """Start the thread and have the buffers registered, so that neither is timed.
+
+        Raises:
+            KVIOError: they cannot be registered.
+        """
+        attached = self._thread.submit(self._on_device, lambda: self.backend.attach(self._transfer.targets))
+        self._started = True
+        attached.result()
+
+    def _on_device(self, action: Callable[[], None]) -> None:
+        with on_device(self._device):
+            action()
+
+    def begin(
+        self, jobs: deque[Job], blocks: KVBlocks, *, stop: threading.Event, at_once: int
+    ) -> Future[Tally]:
+        """`bring` in the lane's own thread."""
+        return self._thread.submit(self.bring, jobs, blocks, stop=stop, at_once=at_once)
 
     def bring(self, jobs: deque[Job], blocks: KVBlocks, *, stop: threading.Event, at_once: int) -> Tally:
         """Take jobs until there are none, or another thread has failed; `at_once` in flight at most."""
         tally = Tally()
-        with on_device(blocks.device):
+        with on_device(self._device):
             try:
                 most = min(self.backend.queue_depth, at_once)
                 while not stop.is_set() and self._fill(jobs, most, tally=tally):
@@ -111,11 +147,14 @@ class Lane:
             tally.h2d_s, tally.scatter_s = self._transfer.finish()
 
     def close(self) -> None:
-        """Close files, then buffers: a registered one must not be freed."""
-        try:
-            self.backend.close()
-        finally:
-            self._transfer.close()
+        """Close files and the thread, then buffers: a registered one must not be freed."""
+        with ExitStack() as closing:  # goes on after a failure
+            closing.callback(self._transfer.close)
+            closing.callback(self._thread.shutdown)
+            if self._started:
+                closing.callback(self._thread.submit(self._on_device, self.backend.close).result)
+            else:
+                closing.callback(self.backend.close)
 
 
 def _take(jobs: deque[Job]) -> Job | None:

@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
@@ -71,11 +71,9 @@ class ChunkLoader:
     ) -> None:
         self._now_s = now_s
         self._lanes: list[Lane] = []
-        self._pool = ThreadPoolExecutor(geometry.preset.num_threads, thread_name_prefix="kvio")
         try:
             for _ in range(geometry.preset.num_threads):
                 self._add_lane(geometry, make_backend(), device=device, into=into)
-            self._start_threads()
         except BaseException:
             self.close()
             raise
@@ -99,20 +97,11 @@ class ChunkLoader:
         except BaseException:
             backend.close()
             raise
-        lane = Lane(backend, transfer, now_s=self._now_s, open_per_read=geometry.preset.open_per_read)
+        lane = Lane(
+            backend, transfer, device=device, now_s=self._now_s, open_per_read=geometry.preset.open_per_read
+        )
         self._lanes.append(lane)
-        backend.attach(transfer.targets)
-
-    def _start_threads(self) -> None:
-        """Have every thread running before anything is timed: the pool starts them only when all are busy."""
-        gate = threading.Barrier(len(self._lanes) + 1)
-        try:
-            started = [self._pool.submit(gate.wait) for _ in self._lanes]
-            gate.wait()
-        except BaseException:
-            gate.abort()  # lets those go that wait for one that could not start
-            raise
-        wait(started)
+        lane.start()
 
     def load(self, blocks: KVBlocks, jobs: Sequence[Job]) -> LoadSplit:
         """Do all jobs; what they bring has arrived in `blocks` when this returns.
@@ -126,10 +115,7 @@ class ChunkLoader:
         stop = threading.Event()
         start_s = self._now_s()
         share = -(-len(jobs) // len(self._lanes))  # the first to start must not take what others could copy
-        futures = [
-            self._pool.submit(lane.bring, left, blocks, stop=stop, at_once=share)
-            for lane in self._lanes[: len(jobs)]
-        ]
+        futures = [lane.begin(left, blocks, stop=stop, at_once=share) for lane in self._lanes[: len(jobs)]]
         try:
             done, _ = wait(futures, return_when="FIRST_EXCEPTION")
         finally:
@@ -142,7 +128,6 @@ class ChunkLoader:
 
     def close(self) -> None:
         """Stop the threads, close every file and buffer; safe to call twice."""
-        self._pool.shutdown()
         with ExitStack() as closing:  # goes on after a failure
             while self._lanes:
                 closing.callback(self._lanes.pop().close)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from kvio.backends import BACKENDS, find_backend
+from kvio.backends.gds import GdsBackend
 from kvio.backends.hostmem import HostMemReader
 from kvio.backends.null import NullReader
 from kvio.backends.opened import MAX_OPEN_FILES
-from kvio.backends.gds import GdsBackend
 from kvio.backends.posix import MAX_CALL_BYTES, PosixReader
 from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.setting import BackendSetting, HostMemory, SimulatedDevice
@@ -190,7 +190,6 @@ def test_a_thread_keeps_a_bounded_number_of_files_open(tmp_path: Path) -> None:
 TOO_MANY = """
 import resource, sys
 from pathlib import Path
-from kvio.backends.gds import GdsBackend
 from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import KVIOError
 from kvio.backends.setting import BackendSetting
@@ -215,7 +214,6 @@ def test_too_many_open_files_says_what_to_raise(tmp_path: Path) -> None:
 FORBIDDEN = """
 import os, sys
 from pathlib import Path
-from kvio.backends.gds import GdsBackend
 from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import KVIOError
 from kvio.backends.setting import BackendSetting
@@ -304,7 +302,9 @@ def test_hostmem_names_a_file_that_it_cannot_hold(tmp_path: Path) -> None:
 
 
 def test_an_unknown_backend_lists_those_there_are() -> None:
-    with pytest.raises(KVIOError, match="unknown backend 'dma'; there are: null, simulated, hostmem, posix, gds"):
+    with pytest.raises(
+        KVIOError, match="unknown backend 'dma'; there are: null, simulated, hostmem, posix, uring, gds"
+    ):
         find_backend("dma")
 
 

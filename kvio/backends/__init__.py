@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 from kvio.backends.blocking import blocking
-from kvio.backends.gds import MOST_IN_FLIGHT, GdsBackend
-from kvio.backends.gds_probe import probe_gds
+from kvio.backends.gds import MOST_READS, GdsBackend, try_gds
 from kvio.backends.hostmem import HostMemReader
 from kvio.backends.null import NullReader
 from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import Backend, KVIOError, Unavailable
 from kvio.backends.setting import BackendSetting
 from kvio.backends.simulated import SimulatedReader
+from kvio.backends.uring import MOST_IN_FLIGHT, UringBackend, try_uring
 from kvio.gds.options import OPTIONS
 from kvio.gds.path import PathCounters
 from kvio.gds.process import read_path_counters
@@ -56,15 +56,18 @@ BACKENDS: dict[str, BackendKind] = {
     "simulated": BackendKind(blocking(SimulatedReader), moves_bytes=False, from_storage=False),
     "hostmem": BackendKind(blocking(HostMemReader), moves_bytes=True, from_storage=False),
     "posix": BackendKind(blocking(PosixReader), moves_bytes=True, from_storage=True),
+    "uring": BackendKind(
+        UringBackend, moves_bytes=True, from_storage=True, most_in_flight=MOST_IN_FLIGHT, probe=try_uring
+    ),
     "gds": BackendKind(
         GdsBackend,
         moves_bytes=True,
         from_storage=True,
         into="device",
-        most_in_flight=MOST_IN_FLIGHT,
+        most_in_flight=MOST_READS,
         options=OPTIONS,
         read_path=read_path_counters,
-        probe=probe_gds,
+        probe=try_gds,
     ),
 }
 

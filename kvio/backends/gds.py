@@ -1,24 +1,33 @@
 """Reads straight into device memory through kvikio: by cuFile, or by kvikio's own POSIX calls (compat=on)."""
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kvio.backends.posix import require_aligned
-from kvio.backends.protocol import Arrival, DeviceTarget, KVIOError, Read, ShortReadError, Target
+from kvio.backends.protocol import (
+    Arrival,
+    DeviceTarget,
+    KVIOError,
+    Read,
+    ShortReadError,
+    Target,
+    Unavailable,
+    UnavailableError,
+)
 from kvio.backends.setting import BackendSetting
+from kvio.backends.trial import try_reading
 from kvio.gds.driver import find_driver_kind
-from kvio.gds.library import GdsUnavailableError
+from kvio.gds.library import INSTALL, is_installed
 from kvio.gds.options import parse_gds_options
 from kvio.gds.process import Configuration, GdsProcess, join_process
 from kvio.gds.registration import REGISTRATIONS
 
 MAX_HANDLES = 16  # per thread; kvikio holds two descriptors for each
-MOST_IN_FLIGHT = (
-    64  # per thread; reads go to a pool of threads, never to cuFile's batches, which hang above 128
-)
+MOST_READS = 64  # per thread; reads go to a pool of threads, never to cuFile's batches, which hang above 128
 END_OF_FILE = "EOF"  # how kvikio's message ends when the file does
+ON_THE_CPU = "--option compat=on, or --backend posix"
 NO_DRIVER = "there is no libcuda.so.1, which kvikio loads even to read into host memory"
 
 
@@ -36,7 +45,7 @@ class GdsBackend:
         self._direct = setting.direct or not self._options.compat
         self._log_folder = setting.directory
         self._process: GdsProcess = join_process(Configuration(self._options, setting.direct))
-        self.queue_depth = min(setting.queue_depth, MOST_IN_FLIGHT)
+        self.queue_depth = min(setting.queue_depth, MOST_READS)
         self.notices: tuple[str, ...] = ()
         self._handles: OrderedDict[Path, Any] = OrderedDict()
         self._in_flight: deque[tuple[int, deque[tuple[Read, Any]]]] = deque()
@@ -65,10 +74,10 @@ class GdsBackend:
 
     def _attach_host(self) -> None:
         if not self._options.compat:
-            raise GdsUnavailableError("gds reads into a GPU; on the CPU: --option compat=on, or posix")
+            raise UnavailableError(Unavailable("cuFile reads into a GPU, and there is none", ON_THE_CPU))
         kind = find_driver_kind()
         if kind == "absent":
-            raise GdsUnavailableError(f"{NO_DRIVER}; install the NVIDIA driver, or use posix")
+            raise UnavailableError(Unavailable(NO_DRIVER, "install the NVIDIA driver, or --backend posix"))
         if kind == "stand-in":
             self.notices = ("standin_driver",)
 
@@ -151,6 +160,18 @@ class GdsBackend:
         finally:
             registered, self._registered = self._registered, []
             REGISTRATIONS.release(self._process.kvikio, registered)
+
+
+def try_gds(directory: Path, options: Mapping[str, str]) -> Unavailable | None:
+    """Why kvikio cannot read files in `directory` this way; None where it can.
+
+    Raises:
+        KVIOError: an option makes no sense.
+    """
+    parse_gds_options(options)
+    if not is_installed("kvikio"):
+        return Unavailable("kvikio is not installed", INSTALL)
+    return try_reading("gds", directory, options, remedy="--backend posix")
 
 
 def _finish(read: Read, future: Any) -> int:  # noqa: ANN401 — kvikio has no types

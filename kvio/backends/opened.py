@@ -3,7 +3,7 @@
 import errno
 import fcntl
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
 
 from kvio.backends.protocol import KVIOError
@@ -17,7 +17,7 @@ REMEDIES = {
 
 
 class OpenedFiles:
-    """Descriptors by path; the least recently used are closed first.
+    """Descriptors by path; the least recently used are closed first, but none that is held.
 
     Args:
         direct: open with O_DIRECT.
@@ -28,6 +28,7 @@ class OpenedFiles:
         self._direct = direct
         self._most = most
         self._opened: OrderedDict[Path, int] = OrderedDict()
+        self._held: Counter[Path] = Counter()
 
     def open(self, path: Path) -> None:
         """Open `path`, and under O_DIRECT check that the descriptor really has it.
@@ -39,7 +40,7 @@ class OpenedFiles:
             self._opened.move_to_end(path)
             return
         if len(self._opened) >= self._most:
-            os.close(self._opened.popitem(last=False)[1])
+            self._shut_oldest()
         flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if self._direct else 0)
         try:
             descriptor = os.open(path, flags)
@@ -53,13 +54,26 @@ class OpenedFiles:
         """Of an opened path."""
         return self._opened[path]
 
+    def _shut_oldest(self) -> None:
+        oldest = next((path for path in self._opened if not self._held[path]), None)
+        if oldest is not None:
+            os.close(self._opened.pop(oldest))
+
+    def hold(self, path: Path) -> None:
+        """Keep `path` open while a read of it is in flight; once for each `let_go`."""
+        self._held[path] += 1
+
+    def let_go(self, path: Path) -> None:
+        """A read of `path` has come back."""
+        self._held[path] -= 1
+
     def shut(self, path: Path) -> None:
-        """Close `path`, if it is open."""
-        descriptor = self._opened.pop(path, None)
-        if descriptor is not None:
-            os.close(descriptor)
+        """Close `path`, if it is open and not held."""
+        if path in self._opened and not self._held[path]:
+            os.close(self._opened.pop(path))
 
     def close(self) -> None:
         """Close every file; safe to call twice."""
+        self._held.clear()
         while self._opened:
             os.close(self._opened.popitem()[1])

@@ -87,6 +87,14 @@ class Unavailable:
     remedy: str
 
 
+class UnavailableError(KVIOError):
+    """A backend cannot be used here."""
+
+    def __init__(self, why: Unavailable) -> None:
+        super().__init__(f"{why.reason}; try: {why.remedy}")
+        self.why = why
+
+
 class Backend(Protocol):
     """Reads jobs into targets, several at once.  One object per reading thread; not shared between threads.
 

@@ -1,0 +1,76 @@
+"""The process of a trial (`kvio.backends.trial`): writes a small file, and reads it back through one backend."""
+
+import ctypes
+import json
+import mmap
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from kvio.backends import find_backend
+from kvio.backends.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError
+from kvio.backends.setting import BackendSetting
+
+TRIAL_BYTES = 65_536
+
+
+def read_back(name: str, directory: Path, options: Mapping[str, str]) -> None:
+    """Read a file of random bytes in two halves.
+
+    Raises:
+        KVIOError: it cannot be read, or other bytes came back.
+    """
+    kind, content = find_backend(name), os.urandom(TRIAL_BYTES)
+    with tempfile.TemporaryDirectory(dir=directory, prefix="trial-") as folder:
+        path, half = Path(folder) / "file", TRIAL_BYTES // 2
+        path.write_bytes(content)
+        target = _host_target() if kind.into == "host" else _device_target()
+        setting = BackendSetting(directory=Path(folder), options=options)
+        with closing(kind.make(setting)) as backend:
+            backend.attach([target])
+            backend.open(path)
+            backend.submit(0, [Read(path, 0, half, 0), Read(path, half, half, half)], target)
+            backend.wait()
+        if _content(target) != content:
+            raise KVIOError(f"{name} brought other bytes than were written")
+
+
+def _host_target() -> HostTarget:
+    memory = mmap.mmap(-1, TRIAL_BYTES)
+    return HostTarget(0, ctypes.addressof(ctypes.c_char.from_buffer(memory)), memoryview(memory))
+
+
+def _device_target() -> DeviceTarget:
+    import torch  # takes seconds, which other trials need not wait for
+
+    from kvio.staging import make_staging
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return DeviceTarget(0, make_staging(TRIAL_BYTES, device))
+
+
+def _content(target: HostTarget | DeviceTarget) -> bytes:
+    if isinstance(target, HostTarget):
+        return bytes(target.view)
+    return target.tensor.cpu().numpy().tobytes()
+
+
+def main(name: str, directory: str, options: str) -> None:
+    """Print null where reading works, else why not."""
+    said: dict[str, str | None] | None = None
+    try:
+        read_back(name, Path(directory), json.loads(options))
+    except UnavailableError as error:
+        said = {"reason": error.why.reason, "remedy": error.why.remedy}
+    except KVIOError as error:
+        said = {"reason": str(error), "remedy": None}
+    except OSError as error:
+        said = {"reason": f"{directory}: {error.strerror}", "remedy": None}
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
