@@ -26,7 +26,6 @@ def test_everything_is_looked_at_and_every_fault_has_a_remedy(tmp_path: Path) ->
     topics = [finding.topic for finding in findings]
     expected = {"machine", "load", "container", "torch device", "sdpa", "gpu", "storage", "free space"}
     expected |= {"counters", "cold reads", "direct reads", "read limit", "open files", "locked memory"}
-    expected |= {"kvikio"}
     assert expected | {module for module, _, _ in EXTRAS} <= set(topics)
     for finding in findings:
         assert finding.what and "\n" not in finding.what

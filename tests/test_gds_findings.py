@@ -67,9 +67,8 @@ def test_without_a_gpu_one_line_says_so_and_nothing_is_probed(tmp_path: Path) ->
         raise AssertionError("cuFile must not be touched")
 
     found = list(examine_gds(read_gds_system(tmp_path, {}), NVME, installed=False, probe=probe))
-    assert [finding.topic for finding in found] == ["kvikio", "gds"]
-    assert found[0].remedy == "pip install -c constraints.txt -e '.[gds]'"
-    assert found[1].what == "no NVIDIA GPU or driver here: kvikio reads into host memory at most"
+    assert [finding.topic for finding in found] == ["gds gpu"]
+    assert found[0].what == "no NVIDIA GPU or driver here: kvikio reads into host memory at most"
 
 
 def test_without_kvikio_cufile_is_not_probed(tmp_path: Path) -> None:
@@ -113,10 +112,18 @@ def test_nvidia_fs_reads_through_raid_where_p2pdma_does_not(tmp_path: Path) -> N
         (
             DriverProbe("hung", "cuFile was while opening for 20 s and was killed"),
             "was killed",
-            "use --option compat=on",
+            "use --backend-option gds.compat=on",
         ),
-        (DriverProbe("died", "killed by SIGSEGV while opening"), "SIGSEGV", "use --option compat=on"),
-        (DriverProbe("refused", "PLATFORM_NOT_SUPPORTED (5006)"), "5006", "use --option compat=on"),
+        (
+            DriverProbe("died", "killed by SIGSEGV while opening"),
+            "SIGSEGV",
+            "use --backend-option gds.compat=on",
+        ),
+        (
+            DriverProbe("refused", "PLATFORM_NOT_SUPPORTED (5006)"),
+            "5006",
+            "use --backend-option gds.compat=on",
+        ),
         (DriverProbe("absent", "No module named 'cuda'"), "cuda", "pip install"),
         (DriverProbe("no context", "cuInit gives CUresult 999"), "999", "nvidia-smi"),
         (

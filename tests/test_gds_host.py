@@ -75,7 +75,7 @@ def test_the_stand_in_is_named(said: dict[str, Any]) -> None:
 def test_a_file_that_ends_is_a_short_read_and_what_follows_is_right(said: dict[str, Any]) -> None:
     kind, text = said["short"]
     assert kind == "ShortReadError"
-    assert text.endswith("short: the file ends before 8192 bytes at offset 0")
+    assert text.endswith("short: 5000 of 8192 bytes at offset 0, the end")
     assert said["after_failure"]
 
 
@@ -103,6 +103,31 @@ def test_no_log_file_is_dropped_into_the_working_directory(said: dict[str, Any])
     assert said["log_files"] == []
 
 
+@pytest.mark.parametrize("direct", ["0", "1"], ids=["buffered", "direct"])
+def test_the_contract_of_all_backends_holds(standin: Path, direct: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(standin), "KVCROSS_TEST_GDS_DIRECT": direct}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests/test_backend_contract.py",
+        "-k",
+        "gds",
+        "-p",
+        "no:xdist",
+    ]
+    done = subprocess.run(
+        [*command, "--basetemp", str(tmp_path / "contract")],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+
+
 def test_the_trial_reads_what_it_wrote_and_leaves_nothing(
     standin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +138,7 @@ def test_the_trial_reads_what_it_wrote_and_leaves_nothing(
 
 def test_cufile_is_refused_where_there_is_no_gpu(tmp_path: Path) -> None:
     refused = Unavailable(
-        "cuFile reads into a GPU, and there is none", "--option compat=on, or --backend posix"
+        "cuFile reads into a GPU, and there is none", "--backend-option gds.compat=on, or --backend posix"
     )
     assert find_backend("gds").probe(tmp_path, {}) == refused
 
@@ -140,7 +165,16 @@ def test_a_sweep_reads_through_kvikio_and_says_that_the_driver_is_a_stand_in(
 ) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(standin))
     settings = ("--dtype", "float32", "--tokens", "64,128", "--samples", "1", "--working-set", "32MiB")
-    backend = ("--backend", "gds", "--option", "compat=on", "--option", "task_bytes=1MiB", "--rounds", "1")
+    backend = (
+        "--backend",
+        "gds",
+        "--backend-option",
+        "gds.compat=on",
+        "--backend-option",
+        "gds.task_bytes=1MiB",
+        "--rounds",
+        "1",
+    )
     finished = run_bench("sweep", tiny, *settings, *backend, "--budget", "300s", cwd=tmp_path)
     assert finished.returncode == 3, finished.stderr
     assert "by gds (best layout) over kvikio-compat" in finished.stdout

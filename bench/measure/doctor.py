@@ -10,7 +10,7 @@ from bench.measure.machine import describe_machine
 from bench.measure.machine_findings import examine_machine
 from bench.measure.storage_findings import examine_storage
 from bench.measure.units import format_bytes
-from kvio.backends import BACKENDS
+from kvio.backends import BACKENDS, BackendKind
 from kvio.blockdev import describe_storage
 from kvio.gds.library import is_installed
 from kvio.gds.probe import probe_driver
@@ -21,7 +21,7 @@ EXTRAS = (
     ("flash_attn", "flash-attention kernels", "pip install flash-attn --no-build-isolation"),
     ("numba", "fast reuse simulation", "pip install -c constraints.txt -e '.[reuse]'"),
 )
-NOT_YET = "io_uring, NIXL, Mooncake, S3"
+NOT_YET = "NIXL, Mooncake, S3"
 MIN_OPEN_FILES = 4096  # cuFile holds two descriptors for each open file
 MIN_LOCKED_BYTES = 64 * 2**20  # pinned and io_uring-registered buffers count against it
 
@@ -41,7 +41,8 @@ def examine(data_dir: Path) -> list[Finding]:
         ),
         examine_open_files(open_files),
         examine_locked_memory(locked_bytes),
-        Finding("backends", "ok", f"{', '.join(BACKENDS)}; this version cannot read through {NOT_YET}"),
+        *(try_backend(name, kind, data_dir) for name, kind in BACKENDS.items()),
+        Finding("other backends", "skipped", f"this version cannot read through {NOT_YET}"),
         *(find_extra(module, purpose, command) for module, purpose, command in EXTRAS),
     ]
 
@@ -61,6 +62,14 @@ def examine_locked_memory(allowed_bytes: int) -> Finding:
     if allowed_bytes < MIN_LOCKED_BYTES:
         return Finding("locked memory", "warning", format_bytes(allowed_bytes), "ulimit -l unlimited")
     return Finding("locked memory", "ok", format_bytes(allowed_bytes))
+
+
+def try_backend(name: str, kind: BackendKind, data_dir: Path) -> Finding:
+    """Whether a way to read can be used here: tried, with a real read where it needs anything beyond Python."""
+    why = kind.probe(data_dir, {})
+    if why is not None:
+        return Finding(name, "skipped", why.reason, why.remedy)
+    return Finding(name, "ok", kind.meaning)
 
 
 def find_extra(module: str, purpose: str, command: str) -> Finding:

@@ -31,13 +31,9 @@ def examine_gds(
         installed: kvikio can be imported.
         probe: opens cuFile's driver in a process of its own; only asked where there is a GPU.
     """
-    if not installed:
-        yield Finding("kvikio", "skipped", "reads straight into the GPU: kvikio is not installed", INSTALL)
-    else:
-        yield Finding("kvikio", "ok", "installed")
     if not system.has_gpu:
         what = "no NVIDIA GPU or driver here: kvikio reads into host memory at most"
-        yield Finding("gds", "skipped", what, "measure with posix, or on a machine with a GPU")
+        yield Finding("gds gpu", "skipped", what, "measure with posix, or on a machine with a GPU")
         return
     yield _examine_kernel(system)
     yield _examine_driver(system)
@@ -55,7 +51,9 @@ def examine_gds(
 def _examine_kernel(system: GdsSystem) -> Finding:
     shown = f"Linux {system.kernel or 'of unknown version'}"
     if not system.modules_listed:
-        remedy = "use a runtime that shows /proc/modules; gds with --option compat=on works without"
+        remedy = (
+            "use a runtime that shows /proc/modules; gds with --backend-option gds.compat=on works without"
+        )
         return Finding("gds kernel", "warning", f"{shown}, without /proc/modules: cuFile hangs", remedy)
     if system.kernel_p2pdma is None:
         remedy = f"grep CONFIG_PCI_P2PDMA /boot/config-{system.kernel}"
@@ -208,9 +206,9 @@ def _examine_probe(probe: DriverProbe) -> Finding:
         return Finding("cufile", "ok", f"{probe.what}; it says that it supports {supported}")
     remedies = {
         "absent": INSTALL,
-        "hung": "use --option compat=on; /proc/modules must be visible for compat=off",
-        "died": "use --option compat=on; try gdscheck -p",
-        "refused": f"use --option compat=on; {GUIDE}",
+        "hung": "use --backend-option gds.compat=on; /proc/modules must be visible for compat=off",
+        "died": "use --backend-option gds.compat=on; try gdscheck -p",
+        "refused": f"use --backend-option gds.compat=on; {GUIDE}",
         "no context": "install a driver that answers nvidia-smi",
     }
     return Finding("cufile", "warning", probe.what, remedies[probe.outcome])

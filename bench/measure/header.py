@@ -45,8 +45,10 @@ def _device_name(facts: MachineFacts) -> str:
     return facts.gpus[0].name if facts.gpus else f"{facts.cpu_model} ({facts.usable_cores:g} cores)"
 
 
-def open_record(setup: Setup, root: Path, data_dir: Path, *, other_runs: int) -> tuple[RunRecord, Path]:
-    """A fresh result folder with its header.
+def open_record(
+    setup: Setup, root: Path, data_dir: Path, *, other_runs: int, skipped: Sequence[Notice] = ()
+) -> tuple[RunRecord, Path]:
+    """A fresh result folder with its header; `skipped` says what was asked for and cannot be measured.
 
     Raises:
         PlanError: `root` is not writable.
@@ -73,8 +75,11 @@ def open_record(setup: Setup, root: Path, data_dir: Path, *, other_runs: int) ->
         machine=machine,
         software=describe_software().model_dump(mode="json"),
         storage=describe_storage_of(setup, data_dir),
-        notices=_first_notices(
-            setup, other_runs=other_runs, busy_share=machine.get("noise", {}).get("busy_share", 0.0)
+        notices=(
+            *skipped,
+            *_first_notices(
+                setup, other_runs=other_runs, busy_share=machine.get("noise", {}).get("busy_share", 0.0)
+            ),
         ),
         checks=_simulated_truth(setup),
     )

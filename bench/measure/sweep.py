@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.measure.available import leave_out_unavailable
 from bench.measure.header import (
     describe_machine_of,
     describe_storage_of,
@@ -43,9 +44,11 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
         MeasureError: it failed before anything was measured.  Later failures and interrupts are told by the
             header's state.
     """
+    work_out(plan)  # what was asked must make sense before anything is tried
+    plan, skipped = leave_out_unavailable(plan, data_dir)
     setup = work_out(plan)
     with open_site(setup, data_dir) as site:
-        run, folder = open_record(setup, root, data_dir, other_runs=site.other_runs)
+        run, folder = open_record(setup, root, data_dir, other_runs=site.other_runs, skipped=skipped)
         try:
             _carry_out(setup, site, folder, run=run, samples=[], hands=hands)
         except (PlanError, KVIOError, MeasureError):
@@ -72,6 +75,9 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands) -> Path:
         raise PlanError(
             f"{folder}: this sweep is complete; start another with: make sweep MODEL={run.plan.model}"
         )
+    _, missing = leave_out_unavailable(run.plan, data_dir)
+    if missing:
+        raise PlanError(f"{folder} cannot be gone on with: {missing[0].message}")
     setup = work_out(run.plan)
     _, machine = describe_machine_of(setup)
     storage = describe_storage_of(setup, data_dir)

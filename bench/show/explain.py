@@ -48,6 +48,9 @@ EXPLANATIONS: dict[str, str] = {
     "cufile_disagrees": "cuFile's counters contradict one another; its library and bindings may differ in version.",
     "nvfs_disagrees": "cuFile and nvidia-fs contradict one another on who carried the bytes.",
     "drive_idle": "The drive read less than was delivered, so a cache answered: that is no DMA from the drive.",
+    "buffers_not_registered": "RLIMIT_MEMLOCK is too small for the bounce buffers, so the kernel pins them anew for each "
+    "read; loads are slower than they could be.",
+    "skipped": "Asked for, and not possible here; the other ways to load were measured.",
     "few_rounds": "With few rounds the interval supposes near-normal noise; more rounds suppose nothing.",
     "noisy_recompute": "Rounds of the recompute arm differ much: something else used the device.",
     "noisy_load": "Rounds of the load arm differ much: something else used the storage.",

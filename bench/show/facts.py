@@ -15,7 +15,14 @@ GUEST_KEYS = ("in_guest",)
 # noise and few rounds widen the interval that is printed; the others concern what was not measured
 SAID_BY_THE_INTERVAL = frozenset(
     {"few_rounds", "noisy_recompute", "noisy_load", "possible_crossing", "coarse_bracket", "extrapolated"}
-    | {"mfu_above_one", "budget_left", "moe_random_routing", "padded_chunk", "bytes_read_again"}
+    | {
+        "mfu_above_one",
+        "budget_left",
+        "moe_random_routing",
+        "padded_chunk",
+        "bytes_read_again",
+        "buffers_not_registered",
+    }
 )
 LIMIT_KEYS = ("limit_bytes_per_s",)
 COLD = frozenset({"cold", "direct"})

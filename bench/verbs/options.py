@@ -1,6 +1,6 @@
 """What the verbs share: how options are declared and read, and where results go."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -8,8 +8,6 @@ import typer
 from rich.console import Console
 
 from bench.measure.plan import PlanError
-from bench.measure.units import parse_bytes
-from kvio.backends import find_backend
 
 RESULTS = Path("results")
 SCRATCH = RESULTS / "scratch"
@@ -38,25 +36,3 @@ def make_scratch(data_dir: Path) -> None:
     """The default scratch folder is ours to make; any other must be there."""
     if data_dir == SCRATCH:
         data_dir.mkdir(parents=True, exist_ok=True)
-
-
-def read_options(texts: Sequence[str], backends: Sequence[str]) -> dict[str, dict[str, str]]:
-    """By backend, those of the options NAME=VALUE that it knows; sizes ("…_bytes=4MiB") in plain bytes.
-
-    Raises:
-        PlanError: no NAME=VALUE, no backend that knows it, or no size.
-    """
-    found: dict[str, dict[str, str]] = {backend: {} for backend in backends}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        knowing = [backend for backend in backends if name in find_backend(backend).options]
-        if not equals or not knowing:
-            known = "; ".join(
-                f"{backend}: {', '.join(find_backend(backend).options) or 'none'}" for backend in backends
-            )
-            raise PlanError(f"--option {text}: not one of NAME=VALUE with these names: {known}")
-        if name.endswith("_bytes"):
-            value = str(parsed(parse_bytes, value))
-        for backend in knowing:
-            found[backend][name] = value
-    return found

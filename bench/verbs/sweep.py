@@ -13,7 +13,7 @@ from bench.measure.record import read_run
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.progress import SweepProgress
-from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parsed, read_options
+from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parsed
 from bench.verbs.report import finish
 from kvio.presets import PRESETS
 
@@ -31,7 +31,9 @@ def sweep(
     ] = 0.10,
     rounds: Annotated[int | None, option("rounds at most; default as many as the budget allows")] = None,
     samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
-    backend: Annotated[str, option("posix, gds, hostmem, simulated, null; several with commas")] = "posix",
+    backend: Annotated[
+        str, option("posix, uring, gds, hostmem, simulated, null; several with commas")
+    ] = "posix",
     layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
     buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
@@ -40,8 +42,7 @@ def sweep(
         int | None, option("reads in flight over all threads; of posix, the threads; default the layout's")
     ] = None,
     backend_option: Annotated[
-        list[str] | None,
-        typer.Option("--option", help="NAME=VALUE for the backend, such as compat=on of gds; repeatable"),
+        list[str] | None, option("what one backend alone knows: BACKEND.NAME=VALUE; may be repeated")
     ] = None,
     request: Annotated[str | None, option("bytes of one read, such as 4MiB; default a whole chunk")] = None,
     limit: Annotated[
@@ -69,7 +70,7 @@ def sweep(
         return
     if model is None:
         raise PlanError("no model is named; try: make sweep MODEL=qwen3-8b")
-    options = read_options(backend_option or [], backend.split(","))
+    asked_options = _parse_options(backend_option or [], backend.split(","))
     loads = tuple(
         LoadSpec(
             backend=one,
@@ -78,8 +79,8 @@ def sweep(
             chunk_tokens=chunk_tokens,
             num_threads=threads,
             queue_depth=queue_depth,
+            options=_options_of(one, asked_options),
             request_bytes=parsed(parse_bytes, request),
-            options=options[one],
         )
         for one in backend.split(",")
         for preset in layout.split(",")
@@ -108,6 +109,28 @@ def sweep(
         }
     )
     _measure(plan, data_dir=data_dir, results=results, resume=None)
+
+
+def _parse_options(texts: list[str], backends: list[str]) -> dict[tuple[str, str], str]:
+    """Value by backend and name; sizes ("…_bytes=4MiB") in plain bytes.
+
+    Raises:
+        PlanError: not BACKEND.NAME=VALUE, or a backend that is not measured.
+    """
+    found = {}
+    for text in texts:
+        name, is_there, value = text.partition("=")
+        backend, dot, key = name.partition(".")
+        if not (is_there and dot and key):
+            raise PlanError(f"option {text!r} is not BACKEND.NAME=VALUE")
+        if backend not in backends:
+            raise PlanError(f"option {text!r} is of {backend}, which is not measured; add it to --backend")
+        found[backend, key] = str(parsed(parse_bytes, value)) if key.endswith("_bytes") else value
+    return found
+
+
+def _options_of(backend: str, options: dict[tuple[str, str], str]) -> dict[str, str]:
+    return {key: value for (name, key), value in options.items() if name == backend}
 
 
 def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) -> None:

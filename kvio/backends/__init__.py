@@ -31,6 +31,7 @@ class BackendKind:
     """One way to read.
 
     Args:
+        meaning: what it reads, in a few words.
         make: a backend for one thread.
         moves_bytes: False when nothing arrives, so that there is nothing to copy or to verify.
         from_storage: True when the bytes come from files at the time of the read.
@@ -41,6 +42,7 @@ class BackendKind:
         probe: tries to read in this directory with these options; says why it cannot, None where it can.
     """
 
+    meaning: str
     make: Callable[[BackendSetting], Backend]
     moves_bytes: bool
     from_storage: bool
@@ -52,14 +54,29 @@ class BackendKind:
 
 
 BACKENDS: dict[str, BackendKind] = {
-    "null": BackendKind(blocking(NullReader), moves_bytes=False, from_storage=False),
-    "simulated": BackendKind(blocking(SimulatedReader), moves_bytes=False, from_storage=False),
-    "hostmem": BackendKind(blocking(HostMemReader), moves_bytes=True, from_storage=False),
-    "posix": BackendKind(blocking(PosixReader), moves_bytes=True, from_storage=True),
+    "null": BackendKind(
+        "nothing: the price of the harness", blocking(NullReader), moves_bytes=False, from_storage=False
+    ),
+    "simulated": BackendKind(
+        "a modelled drive with a known answer",
+        blocking(SimulatedReader),
+        moves_bytes=False,
+        from_storage=False,
+    ),
+    "hostmem": BackendKind("chunks in DRAM", blocking(HostMemReader), moves_bytes=True, from_storage=False),
+    "posix": BackendKind(
+        "files, preadv from several threads", blocking(PosixReader), moves_bytes=True, from_storage=True
+    ),
     "uring": BackendKind(
-        UringBackend, moves_bytes=True, from_storage=True, most_in_flight=MOST_IN_FLIGHT, probe=try_uring
+        "files, a queue of reads in each thread",
+        UringBackend,
+        moves_bytes=True,
+        from_storage=True,
+        most_in_flight=MOST_IN_FLIGHT,
+        probe=try_uring,
     ),
     "gds": BackendKind(
+        "files, by cuFile or kvikio into the GPU",
         GdsBackend,
         moves_bytes=True,
         from_storage=True,

@@ -27,7 +27,7 @@ from kvio.gds.registration import REGISTRATIONS
 MAX_HANDLES = 16  # per thread; kvikio holds two descriptors for each
 MOST_READS = 64  # per thread; reads go to a pool of threads, never to cuFile's batches, which hang above 128
 END_OF_FILE = "EOF"  # how kvikio's message ends when the file does
-ON_THE_CPU = "--option compat=on, or --backend posix"
+ON_THE_CPU = "--backend-option gds.compat=on, or --backend posix"
 NO_DRIVER = "there is no libcuda.so.1, which kvikio loads even to read into host memory"
 
 
@@ -179,8 +179,9 @@ def _finish(read: Read, future: Any) -> int:  # noqa: ANN401 — kvikio has no t
     try:
         arrived = int(future.get())
     except RuntimeError as error:
-        if _reason(error) == END_OF_FILE:
-            raise ShortReadError(f"{read.path}: the file ends before {where}") from error
+        if _reason(error) == END_OF_FILE:  # which does not say how much arrived
+            there = max(0, read.path.stat().st_size - read.file_offset)
+            raise ShortReadError(f"{read.path}: {there} of {where}, the end") from error
         raise KVIOError(f"{read.path}: reading {where}: {_reason(error)}") from error
     if arrived != read.num_bytes:
         raise ShortReadError(f"{read.path}: {arrived} of {where}")

@@ -107,11 +107,12 @@ class UringBackend:
         read = flight.read
         if read is None:
             raise KVIOError("uring was given a job without reads")
+        ring, descriptor = self._live_ring(), self._files.descriptor(read.path)
         self._flights[ticket] = flight
         self._files.hold(read.path)
-        self._live_ring().queue_read(
+        ring.queue_read(
             ticket,
-            self._files.descriptor(read.path),
+            descriptor,
             offset=read.file_offset + flight.arrived,
             address=flight.target.address + read.buffer_offset + flight.arrived,
             num_bytes=min(read.num_bytes - flight.arrived, MAX_CALL_BYTES),
@@ -206,4 +207,5 @@ def explain_refusal(error: OSError, switch: Path = SWITCH) -> Unavailable:
         return Unavailable(
             f"no memory for the ring; RLIMIT_MEMLOCK is {limit_bytes} bytes", "ulimit -l unlimited"
         )
-    return Unavailable(f"io_uring: {error.strerror}", "posix")
+    remedy = "ulimit -n 4096" if error.errno in {errno.EMFILE, errno.ENFILE} else "--backend posix"
+    return Unavailable(f"io_uring: {error.strerror}", remedy)

@@ -69,7 +69,7 @@ class GdsProcess:
             except RuntimeError as error:
                 what = str(error).partition("\n")[0]
                 raise GdsUnavailableError(
-                    f"cuFile's driver does not open ({what}); --option compat=on"
+                    f"cuFile's driver does not open ({what}); --backend-option gds.compat=on"
                 ) from error
             self._opened = True
             self._cufile = _start_counting()

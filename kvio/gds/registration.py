@@ -51,7 +51,7 @@ class Registrations:
                     what = str(error).partition("\n")[0]
                     raise GdsUnavailableError(
                         f"{tensor.numel()} bytes of GPU memory cannot be registered ({what}); the GPU's BAR1 may be "
-                        f"too small: fewer threads, a lower --queue-depth, smaller chunks, or --option register=off"
+                        f"too small: fewer threads, a lower --queue-depth, smaller chunks, or gds.register=off"
                     ) from error
             self._users[base] += 1
 
