@@ -16,8 +16,10 @@ from bench.measure.plan import PlanError
 from bench.measure.record import RecordError
 from bench.measure.runner import MeasureError
 from bench.show.compare import DifferentMachinesError
+from bench.show.fio_figures import FioError
 from bench.verbs.compare import compare
 from bench.verbs.doctor import doctor
+from bench.verbs.fio import fio
 from bench.verbs.model import model
 from bench.verbs.report import report
 from bench.verbs.sweep import sweep
@@ -30,9 +32,13 @@ VERBS: tuple[Callable[..., None], ...] = (
     report,
     compare,
 )
+GROUPS: dict[str, typer.Typer] = {  # verbs that have verbs of their own
+    "fio": fio,
+}
 USER_ERRORS = (
     CatalogError,
     DifferentMachinesError,
+    FioError,
     KVIOError,
     LimitRefusedError,
     PlanError,
@@ -56,6 +62,8 @@ def main() -> None:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
     for verb in VERBS:
         app.command()(verb)
+    for name, group in GROUPS.items():
+        app.add_typer(group, name=name)
     try:
         app(prog_name="python -m bench")
     except USER_ERRORS as error:

@@ -290,6 +290,7 @@ def test_nothing_is_written_into_a_target_after_a_drain(tmp_path: Path, variant:
     with _rig(variant, [path]) as rig:
         for slot in range(rig.backend.queue_depth):
             rig.submit([Read(path, 0, SLOT_BYTES, 0)], slot)
+        rig.backend.wait()  # the others are under way now
         rig.backend.drain()
         for target in rig.targets:
             poison = np.full(SLOT_BYTES, POISON, np.uint8)

@@ -1,6 +1,7 @@
 """What is particular to io_uring: refusals, locked memory, continued reads, and counters."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.measure.record import read_run, read_samples
 from kvio.backends.protocol import DeviceTarget, KVIOError, Read
 from kvio.backends.setting import BackendSetting
 from kvio.backends.uring import MOST_IN_FLIGHT, NOT_REGISTERED, UringBackend, explain_refusal, try_uring
@@ -19,6 +21,7 @@ from kvio.evidence import read_counters
 from kvio.pagecache import evict
 from kvio.ring import ENTRY, Result, Ring
 from tests.places import require_disk
+from tests.test_cli import TINY
 
 MIB = 1 << 20
 IOSQE_ASYNC = 1 << 4  # to a worker thread at once; include/uapi/linux/io_uring.h
@@ -144,6 +147,34 @@ def test_waiting_lets_other_threads_run() -> None:
     assert (found, order) == ([Result(7, 2)], ["written", "read"])
 
 
+def test_draining_waits_for_what_the_kernel_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    buffer, ring = HostBuffer(4096), Ring(2)
+    for tag, offset in ((1, 0), (2, 2)):  # the second is queued only, and taken back
+        ring.queue_read(tag, reader, offset=0, address=buffer.address + offset, num_bytes=2, buffer=None)
+        if tag == 1:
+            ring.submit()
+    waits = threading.Event()
+    real = Ring._enter
+
+    def enter(ring: Ring, min_results: int) -> None:
+        waits.set()
+        real(ring, min_results)
+
+    monkeypatch.setattr(Ring, "_enter", enter)
+    thread = threading.Thread(target=lambda: (waits.wait(), os.write(writer, b"kvKV")))
+    thread.start()
+    ring.drain()
+    asked, _ = waits.is_set(), waits.set()  # lets the writer go, should nobody have waited
+    assert asked
+    assert bytes(buffer.view[:4]) == b"kv\0\0"
+    assert (ring.num_queued, ring.num_under_way) == (0, 0)
+    thread.join()
+    ring.close()
+    os.close(reader)
+    os.close(writer)
+
+
 def test_waiting_for_nothing_is_refused_rather_than_for_ever() -> None:
     ring = Ring(1)
     with pytest.raises(ValueError, match="nothing to wait for"):
@@ -262,15 +293,38 @@ runpy.run_module("bench", run_name="__main__")
 """
 
 
-def test_a_container_that_forbids_io_uring_gets_one_line_and_exit_2(tmp_path: Path) -> None:
-    arguments = ["sweep", "qwen3-0.6b", "--backend", "uring", "--data-dir", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED, *arguments], capture_output=True, text=True, cwd=tmp_path
+def _bench_in_a_container(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", REFUSED, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
+
+
+def test_a_container_that_forbids_io_uring_gets_one_line_and_exit_2(tmp_path: Path) -> None:
+    done = _bench_in_a_container("sweep", "qwen3-0.6b", "--backend", "uring", cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
     assert "nothing is left to measure: uring skipped: io_uring is refused here" in line
     assert "seccomp=unconfined" in line
+
+
+def test_beside_a_refused_backend_the_others_are_measured(tmp_path: Path) -> None:
+    (tmp_path / "tiny.json").write_text(json.dumps(TINY))
+    asked = ["--backend", "posix,uring", "--dtype", "float32", "--tokens", "64,128", "--working-set", "64MiB"]
+    limits = ["--rounds", "1", "--samples", "1", "--budget", "300s"]
+    done = _bench_in_a_container("sweep", "tiny.json", *asked, *limits, cwd=tmp_path)
+    assert done.returncode in {0, 3}, done.stderr
+    folder = tmp_path / done.stdout.strip().splitlines()[-1]
+    run = read_run(folder)
+    assert [load.backend for load in run.plan.loads] == ["posix"]
+    (said,) = [notice.message for notice in run.notices if notice.code == "skipped"]
+    assert said.startswith("uring skipped: io_uring is refused here")
+    assert f"notice: {said}" in done.stdout
+    assert "uring skipped: io_uring is refused here" in (folder / "report.html").read_text()
+    assert {s.outcome.data_path for s in read_samples(folder)[0] if s.case.arm == "load"} == {"posix-direct"}
 
 
 def test_the_depth_has_bounds() -> None:

@@ -7,7 +7,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 
+from bench.measure.folder import find_latest
 from bench.measure.plan import PlanError
+from bench.measure.record import RecordError
 
 RESULTS = Path("results")
 SCRATCH = RESULTS / "scratch"
@@ -36,3 +38,15 @@ def make_scratch(data_dir: Path) -> None:
     """The default scratch folder is ours to make; any other must be there."""
     if data_dir == SCRATCH:
         data_dir.mkdir(parents=True, exist_ok=True)
+
+
+def newest_results() -> Path:
+    """The folder of the newest sweep.
+
+    Raises:
+        RecordError: there is none.
+    """
+    found = find_latest(RESULTS)
+    if found is None:
+        raise RecordError(f"{RESULTS}: no sweep here yet; start one with: make sweep MODEL=qwen3-8b")
+    return found

@@ -7,14 +7,13 @@ import typer
 
 from bench.analyse.analysis import analyse
 from bench.analyse.frames import crossover_frame, summary_frame
-from bench.measure.folder import find_latest
-from bench.measure.record import RecordError, read_run, read_samples
+from bench.measure.record import read_run, read_samples
 from bench.show.facts import is_sound
 from bench.show.files import write_results
 from bench.show.origin import check_rows
 from bench.show.sentence import describe_answer
 from bench.show.table import closing_table, plain_table
-from bench.verbs.options import RESULTS, out
+from bench.verbs.options import newest_results, out
 
 FAILED, SUSPECT = 1, 3
 
@@ -23,14 +22,7 @@ def report(
     folder: Annotated[Path | None, typer.Argument(help="result folder; default the newest")] = None,
 ) -> None:
     """Recompute everything from the samples of a sweep, without measuring."""
-    finish(folder or _newest())
-
-
-def _newest() -> Path:
-    found = find_latest(RESULTS)
-    if found is None:
-        raise RecordError(f"{RESULTS}: no sweep here yet; start one with: make sweep MODEL=qwen3-8b")
-    return found
+    finish(folder or newest_results())
 
 
 def finish(folder: Path) -> None:

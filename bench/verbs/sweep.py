@@ -70,7 +70,7 @@ def sweep(
         return
     if model is None:
         raise PlanError("no model is named; try: make sweep MODEL=qwen3-8b")
-    asked_options = _parse_options(backend_option or [], backend.split(","))
+    options = parse_options(backend_option or [], backend.split(","))
     loads = tuple(
         LoadSpec(
             backend=one,
@@ -79,7 +79,7 @@ def sweep(
             chunk_tokens=chunk_tokens,
             num_threads=threads,
             queue_depth=queue_depth,
-            options=_options_of(one, asked_options),
+            options=options[one],
             request_bytes=parsed(parse_bytes, request),
         )
         for one in backend.split(",")
@@ -111,26 +111,22 @@ def sweep(
     _measure(plan, data_dir=data_dir, results=results, resume=None)
 
 
-def _parse_options(texts: list[str], backends: list[str]) -> dict[tuple[str, str], str]:
-    """Value by backend and name; sizes ("…_bytes=4MiB") in plain bytes.
+def parse_options(texts: list[str], backends: list[str]) -> dict[str, dict[str, str]]:
+    """The options of each backend, by name; sizes ("…_bytes=4MiB") in plain bytes.
 
     Raises:
-        PlanError: not BACKEND.NAME=VALUE, or a backend that is not measured.
+        PlanError: not BACKEND.NAME=VALUE, or of a backend that is not measured.
     """
-    found = {}
+    found: dict[str, dict[str, str]] = {backend: {} for backend in backends}
     for text in texts:
-        name, is_there, value = text.partition("=")
+        name, equals, value = text.partition("=")
         backend, dot, key = name.partition(".")
-        if not (is_there and dot and key):
+        if not (equals and dot and key):
             raise PlanError(f"option {text!r} is not BACKEND.NAME=VALUE")
-        if backend not in backends:
+        if backend not in found:
             raise PlanError(f"option {text!r} is of {backend}, which is not measured; add it to --backend")
-        found[backend, key] = str(parsed(parse_bytes, value)) if key.endswith("_bytes") else value
+        found[backend][key] = str(parsed(parse_bytes, value)) if key.endswith("_bytes") else value
     return found
-
-
-def _options_of(backend: str, options: dict[tuple[str, str], str]) -> dict[str, str]:
-    return {key: value for (name, key), value in options.items() if name == backend}
 
 
 def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) -> None:

@@ -1,0 +1,122 @@
+"""Real sweeps of one case, two by two, one right after the other: do their intervals overlap?
+
+The case is small enough to cross within a minute: two layers in the shape of Qwen3-0.6B, under a kernel read
+limit that makes both arms cost about the same near a thousand tokens.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from bench.analyse.analysis import analyse
+from bench.analyse.answer import SweetSpot
+from bench.measure.limit import LimitRefusedError, ReadLimit
+from bench.measure.record import read_run, read_samples, write_text_safely
+from tests.perf.pairs import PERF_RESULTS
+
+NUM_PAIRS = 10
+FEWEST_OVERLAPS = 9
+BUDGET = "60s"
+LIMIT = "32MB/s"
+SHAPE = {
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 1000,
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+}
+
+
+def _sweep(config: Path, results: Path, seed: int) -> SweetSpot:
+    """C* of one sweep by the command line."""
+    settings = [
+        "--dtype",
+        "float32",
+        "--limit",
+        LIMIT,
+        "--budget",
+        BUDGET,
+        "--seed",
+        str(seed),
+        "--layers",
+        "all",
+    ]
+    finished = subprocess.run(
+        [sys.executable, "-m", "bench", "sweep", str(config), *settings, "--results", str(results)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert finished.returncode in {0, 3}, finished.stderr
+    folder = Path(finished.stdout.strip().splitlines()[-1])
+    analysis = analyse(read_run(folder), read_samples(folder)[0])
+    return next(spot for spot in analysis.spots if (spot.kind, spot.statistic) == ("whole", "p50"))
+
+
+def _interval(spot: SweetSpot) -> tuple[float, float] | None:
+    if len(spot.crossings) != 1:
+        return None
+    tokens = spot.crossings[0].tokens
+    return None if tokens.low is None or tokens.high is None else (tokens.low, tokens.high)
+
+
+def _overlap(first: tuple[float, float] | None, second: tuple[float, float] | None) -> bool:
+    if first is None or second is None:
+        return False
+    return max(first[0], second[0]) <= min(first[1], second[1])
+
+
+@pytest.mark.root
+def test_intervals_of_two_sweeps_overlap(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    try:
+        with ReadLimit(tmp_path, 1e8):
+            pass
+    except LimitRefusedError as error:
+        pytest.skip(str(error))
+    config = tmp_path / "two-layers.json"
+    config.write_text(json.dumps(SHAPE))
+
+    def repeat() -> list[dict[str, object]]:
+        found = []
+        for number in range(NUM_PAIRS):
+            began_s = time.monotonic()
+            spots = [_sweep(config, tmp_path / "results", seed=2 * number + side) for side in (0, 1)]
+            pair = {
+                "verdicts": [spot.verdict for spot in spots],
+                "crossover_tokens": [
+                    spot.crossings[0].tokens.value if spot.crossings else None for spot in spots
+                ],
+                "intervals_tokens": [_interval(spot) for spot in spots],
+                "overlap": _overlap(*(_interval(spot) for spot in spots)),
+                "seconds": time.monotonic() - began_s,
+            }
+            print(f"\npair {number}: {pair}", flush=True)
+            found.append(pair)
+        return found
+
+    pairs = benchmark.pedantic(repeat, rounds=1, iterations=1)
+    overlaps = sum(bool(pair["overlap"]) for pair in pairs)
+    benchmark.extra_info.update(overlaps=overlaps, pairs=NUM_PAIRS)
+    content = {
+        "name": "repeated-sweeps",
+        "overlaps": overlaps,
+        "num_pairs": NUM_PAIRS,
+        "budget": BUDGET,
+        "limit": LIMIT,
+        "pairs": pairs,
+    }
+    PERF_RESULTS.mkdir(parents=True, exist_ok=True)
+    write_text_safely(PERF_RESULTS / "repeated-sweeps.json", json.dumps(content, indent=1) + "\n")
+    assert overlaps >= FEWEST_OVERLAPS

@@ -1,0 +1,68 @@
+"""`fio` as a user meets it."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import ROOT, run_bench
+from tests.test_fio_figures import OUTPUT
+
+RESULT = next((ROOT / "results").glob("qwen3-0.6b/*/*/run.json")).parent
+
+
+def test_fio_prints_a_job_and_nothing_else(tmp_path: Path) -> None:
+    finished = run_bench("fio", "--model", "qwen3-8b", "--layout", "vllm-fs", cwd=tmp_path)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert "bs=2359296" in finished.stdout.splitlines()  # 16 tokens of 147,456 bytes
+    assert "numjobs=16" in finished.stdout.splitlines()
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed: apt-get install fio")
+def test_the_job_runs_and_its_output_is_compared_with_a_sweep(tmp_path: Path) -> None:
+    asked = [
+        "--layout",
+        "lmcache",
+        "--chunk-tokens",
+        "16",
+        "--working-set",
+        "32MiB",
+        "--data-dir",
+        str(tmp_path),
+    ]
+    job = run_bench("fio", "--model", "qwen3-8b", *asked, cwd=tmp_path).stdout
+    (tmp_path / "job.fio").write_text(job)
+    fio = ["fio", "--output-format=json", "--output=out.json", "job.fio"]
+    subprocess.run(fio, cwd=tmp_path, check=True, timeout=60)
+    finished = run_bench("fio", "compare", "out.json", "--results", RESULT, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    lines = finished.stdout.splitlines()
+    assert lines[1].split()[:3] == ["fio", "kv-lmcache", "psync"]
+    assert lines[2].startswith("sweep")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ([], "no model is named"),
+        (["--model", "qwen3-8b", "--layout", "nope"], "unknown preset 'nope'"),
+        (["--model", "qwen3-8b", "--engine", "mmap"], "unknown fio engine"),
+        (["--model", "qwen3-8b", "--working-set", "1MiB"], "does not hold an object"),
+        (["compare", "none.json"], "none.json: No such file"),
+    ],
+    ids=["no model", "no layout", "no engine", "no room", "no file"],
+)
+def test_what_is_wrong_is_one_line_and_exit_2(tmp_path: Path, asked: list[str], said: str) -> None:
+    finished = run_bench("fio", *asked, cwd=tmp_path)
+    assert finished.returncode == 2
+    assert said in finished.stderr
+    assert finished.stderr.count("\n") == 1
+
+
+def test_compare_without_a_sweep_says_so(tmp_path: Path) -> None:
+    (tmp_path / "fio.json").write_text(json.dumps(OUTPUT))
+    finished = run_bench("fio", "compare", "fio.json", cwd=tmp_path)
+    assert finished.returncode == 2
+    assert "no sweep here yet" in finished.stderr

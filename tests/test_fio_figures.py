@@ -1,0 +1,96 @@
+"""What fio wrote, read with care and put beside a sweep."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bench.analyse.answer import Estimate, Point
+from bench.show.fio_figures import FioError, FioFigures, compare_fio, read_fio
+
+OUTPUT = {
+    "fio version": "fio-3.33",
+    "global options": {"ioengine": "psync", "direct": "1"},
+    "jobs": [
+        {
+            "jobname": "kv-lmcache",
+            "error": 0,
+            "read": {
+                "io_bytes": 4_194_304,
+                "bw_bytes": 2_000_000_000,
+                "total_ios": 4,
+                "clat_ns": {"mean": 1e6, "percentile": {"50.000000": 900_000, "99.000000": 4_000_000}},
+            },
+        }
+    ],
+}
+
+
+def _written(tmp_path: Path, content: object) -> Path:
+    path = tmp_path / "fio.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_figures_are_in_bytes_and_seconds(tmp_path: Path) -> None:
+    assert read_fio(_written(tmp_path, OUTPUT)) == (
+        FioFigures("kv-lmcache", "psync", True, 2e9, 1_048_576.0, 0.0009, 0.004),
+    )
+
+
+def test_lines_that_fio_prints_before_its_json_are_skipped(tmp_path: Path) -> None:
+    path = _written(tmp_path, "fio: this platform is old\n" + json.dumps(OUTPUT))
+    assert read_fio(path)[0].bytes_per_s == 2e9
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ({"jobs": []}, "not the JSON of fio: jobs"),
+        ({"jobs": [{"jobname": "a"}]}, "jobs.0.read"),
+        ({"jobs": [{**OUTPUT["jobs"][0], "error": 5}]}, "failed with error 5"),  # type: ignore[index]
+    ],
+    ids=["empty", "cut", "no jobs", "no reads", "failed"],
+)
+def test_what_is_not_fios_is_refused(tmp_path: Path, content: object, said: str) -> None:
+    with pytest.raises(FioError, match=said):
+        read_fio(_written(tmp_path, content))
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FioError, match="No such file"):
+        read_fio(tmp_path / "none.json")
+
+
+def test_the_table_gives_each_rate_and_its_share_of_the_fastest_job(tmp_path: Path) -> None:
+    jobs = read_fio(_written(tmp_path, OUTPUT))
+    rate = Estimate(1e9, 0.9e9, 1.1e9)
+    times = {"recompute_s": None, "load_s": None, "ratio": None, "load_p95_s": None, "load_p99_s": None}
+    point = Point(
+        series="posix/best",
+        prefix_tokens=4096,
+        num_rounds=5,
+        num_samples=10,
+        first_token_s=None,
+        num_bytes=None,
+        bytes_per_s=rate,
+        break_even_bytes_per_s=None,
+        mfu=None,
+        recompute_scaled=False,
+        **times,
+    )
+    lines = [" ".join(line.split()) for line in compare_fio(jobs, [point]).splitlines()]
+    assert lines[1] == "fio kv-lmcache psync direct 2 1.00 1 MiB 0.9 ms 4 ms"
+    assert lines[2] == "sweep posix/best 4,096 tokens 1 [0.9–1.1] 0.50 — — —"
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed: apt-get install fio")
+def test_what_fio_itself_writes_is_read(tmp_path: Path) -> None:
+    asked = ["--name=kv", "--rw=read", "--bs=64k", "--size=1m", "--ioengine=psync", "--output-format=json"]
+    subprocess.run(["fio", *asked, "--output=fio.json"], cwd=tmp_path, check=True, timeout=60)
+    (found,) = read_fio(tmp_path / "fio.json")
+    assert (found.name, found.request_bytes) == ("kv", 65_536)
