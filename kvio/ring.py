@@ -1,7 +1,8 @@
 """io_uring by its three system calls: reads are queued in shared memory, and their results come back there.
 
-The packages on PyPI would not do: one is built for processors with AVX-512 alone and waits holding the
-interpreter's lock, one cannot queue reads into registered buffers, one reads into memory of its own choosing.
+The packages on PyPI would not do: the wheel of liburing 2026.3.30 dies of an illegal instruction on processors without
+AVX-512, and its source never lets go of the interpreter's lock; pyuring 0.3.3 cannot queue reads into registered
+buffers; pyaio 0.5.0rc2 reads into memory of its own.
 
 All completions are posted in `IORING_SETUP_DEFER_TASKRUN` mode (Linux 6.1): by the kernel within our own call and at
 no other time, so that the shared memory is never written while it is read, and needs no barriers.

@@ -13,6 +13,7 @@ from pathlib import Path
 from kvio.backends import find_backend
 from kvio.backends.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError
 from kvio.backends.setting import BackendSetting
+from kvio.backends.trial import TRIAL_FAILED
 
 TRIAL_BYTES = 65_536
 
@@ -66,7 +67,7 @@ def main(name: str, directory: str, options: str) -> None:
     except UnavailableError as error:
         said = {"reason": error.why.reason, "remedy": error.why.remedy}
     except KVIOError as error:
-        said = {"reason": str(error), "remedy": None}
+        said = {"reason": f"{TRIAL_FAILED}: {error}", "remedy": None}
     except OSError as error:
         said = {"reason": f"{directory}: {error.strerror}", "remedy": None}
     print(json.dumps(said))

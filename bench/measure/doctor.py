@@ -21,7 +21,6 @@ EXTRAS = (
     ("flash_attn", "flash-attention kernels", "pip install flash-attn --no-build-isolation"),
     ("numba", "fast reuse simulation", "pip install -c constraints.txt -e '.[reuse]'"),
 )
-NOT_YET = "NIXL, Mooncake, S3"
 MIN_OPEN_FILES = 4096  # cuFile holds two descriptors for each open file
 MIN_LOCKED_BYTES = 64 * 2**20  # pinned and io_uring-registered buffers count against it
 
@@ -42,7 +41,6 @@ def examine(data_dir: Path) -> list[Finding]:
         examine_open_files(open_files),
         examine_locked_memory(locked_bytes),
         *(try_backend(name, kind, data_dir) for name, kind in BACKENDS.items()),
-        Finding("other backends", "skipped", f"this version cannot read through {NOT_YET}"),
         *(find_extra(module, purpose, command) for module, purpose, command in EXTRAS),
     ]
 

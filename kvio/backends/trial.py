@@ -11,6 +11,7 @@ from pathlib import Path
 from kvio.backends.protocol import Unavailable
 
 LIMIT_S = 30.0  # a slow file system and a busy machine included; a read takes milliseconds
+TRIAL_FAILED = "a trial read failed"  # though nothing forbade it: a fault of ours or of a library
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,6 +41,6 @@ def run_trial(command: Sequence[str], *, remedy: str, limit_s: float = LIMIT_S) 
         return Unavailable(f"a trial read died of {signal.Signals(-done.returncode).name}", remedy)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return Unavailable(f"a trial read failed: {last}", remedy)
+        return Unavailable(f"{TRIAL_FAILED}: {last}", remedy)
     said = json.loads(done.stdout.splitlines()[-1])
     return None if said is None else Unavailable(said["reason"], said["remedy"] or remedy)
