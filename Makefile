@@ -11,7 +11,7 @@ TRACE ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench sweep report doctor predict matrix capacity size longctx reuse notebooks clean
+.PHONY: help setup kvikio check test bench sweep report doctor predict matrix capacity size longctx reuse notebooks clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ $(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.runtime
 	@$(PIP) -e '.[dev]'
 	@touch $@
+
+kvikio: $(VENV)/.dev ## kvikio for the tests, which read into host memory: without the CUDA packages that it asks for (80 MB)
+	@$(PIP) --no-deps kvikio-cu13 libkvikio-cu13 rapids-logger cuda-pathfinder 'cuda-bindings>=13' nvidia-cufile nvidia-cuda-runtime
 
 check: $(VENV)/.dev ## ruff, mypy --strict and the import arrows
 	$(PY) -m ruff check .

@@ -10,6 +10,7 @@ from typing import Literal
 from kvio.backends.protocol import KVIOError, Read
 from kvio.blockdev import BlockDevice
 from kvio.extents import find_hole, find_unwritten
+from kvio.gds.path import PATH_NOTICES, PathCounters
 
 CacheState = Literal["cold", "warm", "direct", "unverified"]
 
@@ -34,6 +35,7 @@ NOTICES = {
     "server_caches_unknown": "server's caches unknown: it may have had the bytes in memory, or not",
     "link_rate_unknown": "the speed of the way to the server is not known, so no rate can be called implausible",
     "nothing_read": "there was no payload to read, so nothing to prove",
+    **PATH_NOTICES,
 }
 
 
@@ -48,16 +50,19 @@ class ReadCounters:
     Args:
         process_bytes: what the kernel fetched from storage on behalf of all threads of this process.
         device_bytes: what the physical devices read, whoever asked for it.
+        path: what the libraries on the way counted, of backends that have such.
     """
 
     process_bytes: int | None
     device_bytes: int | None
+    path: PathCounters | None = None
 
     def moved_since(self, before: "ReadCounters") -> "ReadCounters":
         """Bytes read between `before` and this."""
         return ReadCounters(
             _difference(self.process_bytes, before.process_bytes),
             _difference(self.device_bytes, before.device_bytes),
+            None if self.path is None or before.path is None else self.path.moved_since(before.path),
         )
 
     def share(self, num_bytes: int, total_bytes: int) -> "ReadCounters":
@@ -221,15 +226,22 @@ def _fetched_state(
     return ("cold", ()) if delivered is not None else ("unverified", ("device_counter_missing",))
 
 
-def prove_data_path(*, backend: str, asked_direct: bool, state: CacheState) -> str:
-    """The way the bytes took: "posix-direct", "posix-buffered", or "…-unverified" where nothing proves it."""
+def prove_data_path(
+    *, backend: str, asked_direct: bool, state: CacheState, payload_bytes: int, moved: ReadCounters
+) -> tuple[str, tuple[str, ...]]:
+    """The way the bytes took, and codes of what speaks against it.
+
+    "posix-direct", "posix-buffered", "gds-p2pdma" …, or "…-unverified" where nothing proves it.
+    """
     if backend in MEMORY_BACKENDS:
-        return backend
+        return backend, ()
+    if moved.path is not None:
+        return moved.path.decide(payload_bytes=payload_bytes, device_bytes=moved.device_bytes)
     if backend not in COUNTED_BACKENDS:
-        return f"{backend}-unverified"
+        return f"{backend}-unverified", ()
     if not asked_direct:
-        return f"{backend}-buffered"
-    return f"{backend}-{'buffered' if state in {'cold', 'warm'} else state}"
+        return f"{backend}-buffered", ()
+    return f"{backend}-{'buffered' if state in {'cold', 'warm'} else state}", ()
 
 
 def require_written(path: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from kvio.backends import find_backend
-from kvio.backends.protocol import HostTarget, KVIOError, Read, UnavailableError
+from kvio.backends.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError
 from kvio.backends.setting import BackendSetting
 from kvio.backends.trial import TRIAL_FAILED
 
@@ -24,21 +24,39 @@ def read_back(name: str, directory: Path, options: Mapping[str, str]) -> None:
     Raises:
         KVIOError: it cannot be read, or other bytes came back.
     """
-    content = os.urandom(TRIAL_BYTES)
-    with tempfile.NamedTemporaryFile(dir=directory, prefix="trial-") as file:
-        file.write(content)
-        file.flush()
-        memory = mmap.mmap(-1, TRIAL_BYTES)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        target = HostTarget(0, address, memoryview(memory))
-        with closing(find_backend(name).make(BackendSetting(options=options))) as backend:
+    kind, content = find_backend(name), os.urandom(TRIAL_BYTES)
+    with tempfile.TemporaryDirectory(dir=directory, prefix="trial-") as folder:
+        path, half = Path(folder) / "file", TRIAL_BYTES // 2
+        path.write_bytes(content)
+        target = _host_target() if kind.into == "host" else _device_target()
+        setting = BackendSetting(directory=Path(folder), options=options)
+        with closing(kind.make(setting)) as backend:
             backend.attach([target])
-            path, half = Path(file.name), TRIAL_BYTES // 2
             backend.open(path)
             backend.submit(0, [Read(path, 0, half, 0), Read(path, half, half, half)], target)
             backend.wait()
-        if target.view != content:
+        if _content(target) != content:
             raise KVIOError(f"{name} brought other bytes than were written")
+
+
+def _host_target() -> HostTarget:
+    memory = mmap.mmap(-1, TRIAL_BYTES)
+    return HostTarget(0, ctypes.addressof(ctypes.c_char.from_buffer(memory)), memoryview(memory))
+
+
+def _device_target() -> DeviceTarget:
+    import torch  # takes seconds, which other trials need not wait for
+
+    from kvio.staging import make_staging
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return DeviceTarget(0, make_staging(TRIAL_BYTES, device))
+
+
+def _content(target: HostTarget | DeviceTarget) -> bytes:
+    if isinstance(target, HostTarget):
+        return bytes(target.view)
+    return target.tensor.cpu().numpy().tobytes()
 
 
 def main(name: str, directory: str, options: str) -> None:

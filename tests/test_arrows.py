@@ -40,6 +40,7 @@ ALLOWED = {
 # optional packages and the one file that may import each
 SINGLE_FILE = {
     "kvikio",
+    "cuda",
     "nixl",
     "nixl_cu12",
     "nixl_cu13",

@@ -131,6 +131,13 @@ def test_an_option_goes_to_every_backend_that_knows_its_name() -> None:
         parse_options(["bucket=kv", "s3.bucket=other"], ["s3"])
 
 
+def test_a_size_is_given_with_its_unit_and_kept_in_bytes() -> None:
+    found = parse_options(["tape.task_bytes=4MiB", "tape.room_bytes=8192"], ["tape"])
+    assert found == {"tape": {"task_bytes": "4194304", "room_bytes": "8192"}}
+    with pytest.raises(PlanError, match="much"):
+        parse_options(["tape.task_bytes=much"], ["tape"])
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -24,6 +24,7 @@ from kvio.evidence import (
     require_plausible,
     require_written,
 )
+from kvio.gds.path import CuFileReads, KvikioReads, PathCounters
 from kvio.pagecache import evict, resident_bytes, warm
 from tests.places import memory_folder, require_disk
 
@@ -356,7 +357,28 @@ def test_no_payload_proves_nothing() -> None:
 def test_the_data_path_is_what_was_proved(
     backend: str, direct: bool, state: CacheState, expected: str
 ) -> None:
-    assert prove_data_path(backend=backend, asked_direct=direct, state=state) == expected
+    assert prove_data_path(
+        backend=backend,
+        asked_direct=direct,
+        state=state,
+        payload_bytes=4096,
+        moved=ReadCounters(4096, 4096),
+    ) == (expected, ())
+
+
+def test_counters_of_libraries_on_the_way_decide_the_path_where_there_are_any() -> None:
+    def after(num_p2p: int) -> ReadCounters:
+        cufile = CuFileReads(num_bytes=4096 * num_p2p, gpu_bytes=4096 * num_p2p, num_p2p=num_p2p)
+        return ReadCounters(0, 4096 * num_p2p, PathCounters(False, KvikioReads(0, 4096 * num_p2p), cufile))
+
+    def prove(moved: ReadCounters) -> tuple[str, tuple[str, ...]]:
+        return prove_data_path(
+            backend="gds", asked_direct=True, state="direct", payload_bytes=4096, moved=moved
+        )
+
+    assert prove(after(3).moved_since(after(2))) == ("gds-p2pdma", ())
+    assert prove(after(2).moved_since(after(2))) == ("gds-unverified", ("kvikio_unseen",))
+    assert prove(after(3).moved_since(ReadCounters(0, 0))) == ("gds-unverified", ())
 
 
 def counter_tree(root: Path, *, read_bytes: int, sectors: dict[str, int]) -> Path:

@@ -37,6 +37,8 @@ class FakeEvidence:
     warmed: list[str] = field(default_factory=list)
     asked: list[tuple[bool, int, int | None]] = field(default_factory=list)
     reads: int = 0
+    against: tuple[str, ...] = ()
+    payloads: list[int] = field(default_factory=list)
 
     def evict(self, path: Path) -> None:
         self.evicted.append(path.name)
@@ -63,8 +65,17 @@ class FakeEvidence:
         self.asked.append((asked_direct, sum(read.num_bytes for read in reads), resident_before))
         return "direct" if asked_direct else "cold", ("counted",)
 
-    def prove_data_path(self, *, backend: str, asked_direct: bool, state: CacheState) -> str:
-        return f"{backend}-{state}"
+    def prove_data_path(
+        self,
+        *,
+        backend: str,
+        asked_direct: bool,
+        state: CacheState,
+        payload_bytes: int,
+        moved: ReadCounters,
+    ) -> tuple[str, tuple[str, ...]]:
+        self.payloads.append(payload_bytes)
+        return f"{backend}-{state}", self.against
 
 
 ArmMaker = Callable[..., LoadArm]
@@ -132,6 +143,13 @@ def test_a_prefix_of_9_tokens_loads_8_and_steps_once(make_arm: ArmMaker) -> None
     assert outcome.notices == ("counted",)
     assert evidence.evicted == ["chunk-000000.kv", "chunk-000001.kv"]
     assert evidence.asked == [(True, 65_536, 0)]
+    assert evidence.payloads == [65_536]
+
+
+def test_what_speaks_against_the_data_path_is_a_notice_of_the_sample(make_arm: ArmMaker) -> None:
+    arm = make_arm(FakeEvidence(against=("cufile_fell_back",)))
+    arm.prepare(_case(9))
+    assert arm.run(_case(9)).notices == ("counted", "cufile_fell_back")
 
 
 def test_a_partly_needed_chunk_is_read_whole_counted_in_part_and_verified(make_arm: ArmMaker) -> None:

@@ -1,6 +1,7 @@
 """What the load arm asks the operating system, so that it can say which way the bytes took."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from kvio.evidence import (
     require_plausible,
     require_written,
 )
+from kvio.gds.path import PathCounters
 from kvio.pagecache import evict, resident_bytes, warm
 
 
@@ -45,8 +47,16 @@ class Evidence(Protocol):
     ) -> tuple[CacheState, tuple[str, ...]]:
         """The cache state that the counters allow to claim, and codes of what is suspect."""
 
-    def prove_data_path(self, *, backend: str, asked_direct: bool, state: CacheState) -> str:
-        """The way the bytes took."""
+    def prove_data_path(
+        self,
+        *,
+        backend: str,
+        asked_direct: bool,
+        state: CacheState,
+        payload_bytes: int,
+        moved: ReadCounters,
+    ) -> tuple[str, tuple[str, ...]]:
+        """The way the bytes took, and codes of what speaks against it."""
 
 
 class ServerEvidence:
@@ -87,16 +97,30 @@ class ServerEvidence:
         unknown = () if self._link_bytes_per_s is not None else ("link_rate_unknown",)
         return "unverified", ("server_caches_unknown", *unknown)
 
-    def prove_data_path(self, *, backend: str, asked_direct: bool, state: CacheState) -> str:
+    def prove_data_path(
+        self,
+        *,
+        backend: str,
+        asked_direct: bool,
+        state: CacheState,
+        payload_bytes: int,
+        moved: ReadCounters,
+    ) -> tuple[str, tuple[str, ...]]:
         """What the backend saw itself do."""
-        return backend
+        return backend, ()
 
 
 class KernelEvidence:
-    """What this machine's kernel says of files on `storage`."""
+    """What this machine's kernel says of files on `storage`, and what the backend's libraries say.
 
-    def __init__(self, storage: Storage) -> None:
+    Args:
+        storage: under the files.
+        read_path: the counters of the backend's libraries now, `BackendKind.read_path`.
+    """
+
+    def __init__(self, storage: Storage, read_path: Callable[[], PathCounters | None] = lambda: None) -> None:
         self._storage = storage
+        self._read_path = read_path
 
     def evict(self, path: Path) -> None:
         """Write the file back and drop its pages."""
@@ -120,7 +144,7 @@ class KernelEvidence:
 
     def read_counters(self) -> ReadCounters:
         """The counters now."""
-        return read_counters(self._storage.device)
+        return replace(read_counters(self._storage.device), path=self._read_path())
 
     def prove_cache_state(
         self, *, asked_direct: bool, reads: Sequence[Read], resident_before: int | None, moved: ReadCounters
@@ -134,6 +158,20 @@ class KernelEvidence:
             fresh_bytes=count_fresh_bytes(reads),
         )
 
-    def prove_data_path(self, *, backend: str, asked_direct: bool, state: CacheState) -> str:
-        """The way the bytes took."""
-        return prove_data_path(backend=backend, asked_direct=asked_direct, state=state)
+    def prove_data_path(
+        self,
+        *,
+        backend: str,
+        asked_direct: bool,
+        state: CacheState,
+        payload_bytes: int,
+        moved: ReadCounters,
+    ) -> tuple[str, tuple[str, ...]]:
+        """The way the bytes took, and codes of what speaks against it."""
+        return prove_data_path(
+            backend=backend,
+            asked_direct=asked_direct,
+            state=state,
+            payload_bytes=payload_bytes,
+            moved=moved,
+        )

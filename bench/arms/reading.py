@@ -125,6 +125,7 @@ class Reading:
             self._depot,
             settings.device,
             queue_depth=settings.queue_depth,
+            directory=store.directory,
             options=settings.options,
         )
         self.loader = ChunkLoader(
@@ -218,10 +219,14 @@ class Reading:
             resident_before=_total([ready.resident_bytes[path] for path in {job.path for job in ready.jobs}]),
             moved=moved,
         )
-        path = self._evidence.prove_data_path(
-            backend=split.way or self._settings.backend, asked_direct=direct, state=state
+        path, against = self._evidence.prove_data_path(
+            backend=split.way or self._settings.backend,
+            asked_direct=direct,
+            state=state,
+            payload_bytes=split.num_bytes,
+            moved=moved,
         )
-        return Proof(state, path, moved, (*notices, *limited))
+        return Proof(state, path, moved, (*notices, *against, *limited))
 
     def _exceeds_limit(self, split: LoadSplit, load_s: float) -> tuple[str, ...]:
         """A short read after a pause gets through faster than the kernel's limit lets a long one."""

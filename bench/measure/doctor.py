@@ -5,11 +5,16 @@ import resource
 from pathlib import Path
 
 from bench.measure.finding import Finding
+from bench.measure.gds_findings import examine_gds
 from bench.measure.machine import describe_machine
 from bench.measure.machine_findings import examine_machine
 from bench.measure.storage_findings import examine_storage
 from bench.measure.units import format_bytes
 from kvio.backends import BACKENDS, BackendKind
+from kvio.blockdev import describe_storage
+from kvio.gds.library import is_installed
+from kvio.gds.probe import probe_driver
+from kvio.gds.system import read_gds_system
 
 # module to look for (never imported: some spin or crash without a GPU), what for, what installs it
 EXTRAS = (
@@ -27,6 +32,12 @@ def examine(data_dir: Path) -> list[Finding]:
     return [
         *examine_machine(describe_machine()),
         *examine_storage(data_dir),
+        *examine_gds(
+            read_gds_system(),
+            describe_storage(data_dir),
+            installed=is_installed("kvikio"),
+            probe=probe_driver,
+        ),
         examine_open_files(open_files),
         examine_locked_memory(locked_bytes),
         *(try_backend(name, kind, data_dir) for name, kind in BACKENDS.items()),

@@ -73,6 +73,7 @@ class StoreExchange:
             self._geometry.direct,
             depot,
             queue_depth=self._load.in_flight,
+            directory=self._directory,
             options=self._load.spec.options,
         )
         try:

@@ -23,6 +23,7 @@ from bench.arms.recompute import RecomputeArm
 from bench.measure.server import find_server
 from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, Setup, name_hybrid
 from bench.measure.stores import rank_directory
+from kvio.backends import find_backend
 from kvio.blockdev import describe_storage
 from kvio.blocks import KVBlocks
 from kvio.layout import KVLayout
@@ -179,7 +180,7 @@ def open_workbench(setup: Setup, *, longest: int, now_s: Callable[[], float], se
 def _evidence_of(load: LoadSeries, directory: Path) -> Evidence:
     server = find_server(load)
     if server is None:
-        return KernelEvidence(describe_storage(directory))
+        return KernelEvidence(describe_storage(directory), find_backend(load.spec.backend).read_path)
     return ServerEvidence(server.interface.bytes_per_s)
 
 

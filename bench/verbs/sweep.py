@@ -32,7 +32,8 @@ def sweep(
     rounds: Annotated[int | None, option("rounds at most; default as many as the budget allows")] = None,
     samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
     backend: Annotated[
-        str, option("posix, uring, hostmem, s3, nixl, nixl-obj … (doctor lists all); several with commas")
+        str,
+        option("posix, uring, gds, hostmem, s3, nixl, nixl-obj … (doctor lists all); several with commas"),
     ] = "posix",
     layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
     hybrid: Annotated[

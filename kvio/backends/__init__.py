@@ -7,6 +7,7 @@ from typing import Literal
 
 from kvio.backends.blocking import blocking
 from kvio.backends.bucket import OPTIONS as BUCKET_OPTIONS
+from kvio.backends.gds import MOST_READS, GdsBackend, try_gds
 from kvio.backends.hostmem import HostMemReader
 from kvio.backends.nixl import MOST_IN_FLIGHT as NIXL_IN_FLIGHT
 from kvio.backends.nixl import make_gds, make_objects, make_posix
@@ -21,6 +22,9 @@ from kvio.backends.setting import BackendSetting, HostMemory
 from kvio.backends.simulated import SimulatedReader
 from kvio.backends.uring import MOST_IN_FLIGHT, UringBackend, try_uring
 from kvio.depot import Depot
+from kvio.gds.options import OPTIONS as GDS_OPTIONS
+from kvio.gds.path import PathCounters
+from kvio.gds.process import read_path_counters
 
 Probe = Callable[[Path, Mapping[str, str]], Unavailable | None]
 
@@ -44,6 +48,7 @@ class BackendKind:
         options: names and meanings of the options that it understands.
         depot: where the chunks lie, given the options and the directory of the files; None reads the files.
         on_server: a server reads the bytes and sends them: nothing on this machine tells where it had them from.
+        read_path: what libraries of its own have counted, of backends that the kernel's counters do not tell apart.
         probe: tries to read in this directory with these options; says why it cannot, None where it can.
     """
 
@@ -56,6 +61,7 @@ class BackendKind:
     options: Mapping[str, str] = field(default_factory=dict)
     depot: Callable[[Mapping[str, str], Path], Depot] | None = None
     on_server: bool = False
+    read_path: Callable[[], PathCounters | None] = lambda: None
     probe: Probe = is_part_of_python
 
 
@@ -125,6 +131,17 @@ BACKENDS: dict[str, BackendKind] = {
         depot=ObjectDepot,
         on_server=True,
         probe=probe_obj,
+    ),
+    "gds": BackendKind(
+        "files, by cuFile or kvikio into the GPU",
+        GdsBackend,
+        moves_bytes=True,
+        from_storage=True,
+        into="device",
+        most_in_flight=MOST_READS,
+        options=GDS_OPTIONS,
+        read_path=read_path_counters,
+        probe=try_gds,
     ),
 }
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from kvio.errors import KVIOError as KVIOError
+
 if TYPE_CHECKING:
     import torch  # the command line lists backends without it
-
-
-class KVIOError(Exception):
-    """Reading or writing KV bytes failed, or would have given a wrong number."""
 
 
 class ShortReadError(KVIOError):

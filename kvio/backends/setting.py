@@ -91,6 +91,7 @@ class BackendSetting:
         depot: where the chunks lie that are held in this process (hostmem).
         device: the modelled device (simulated).
         queue_depth: jobs that one thread keeps in flight, of backends that can.
+        directory: of the chunk files; libraries that write logs write them there.
         options: what only one backend knows, by its names; recorded, so never a credential.
     """
 
@@ -98,4 +99,5 @@ class BackendSetting:
     depot: Depot | None = None
     device: SimulatedDevice | None = None
     queue_depth: int = 1
+    directory: Path | None = None
     options: Mapping[str, str] = field(default_factory=dict)

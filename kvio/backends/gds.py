@@ -1,0 +1,199 @@
+"""Reads straight into device memory through kvikio: by cuFile, or by kvikio's own POSIX calls (compat=on)."""
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kvio.backends.posix import require_aligned
+from kvio.backends.protocol import (
+    Arrival,
+    DeviceTarget,
+    KVIOError,
+    Read,
+    ShortReadError,
+    Target,
+    Unavailable,
+    UnavailableError,
+)
+from kvio.backends.setting import BackendSetting
+from kvio.backends.trial import try_reading
+from kvio.gds.driver import find_driver_kind
+from kvio.gds.library import INSTALL, is_installed
+from kvio.gds.options import parse_gds_options
+from kvio.gds.process import Configuration, GdsProcess, join_process
+from kvio.gds.registration import REGISTRATIONS
+
+MAX_HANDLES = 16  # per thread; kvikio holds two descriptors for each
+MOST_READS = 64  # per thread; reads go to a pool of threads, never to cuFile's batches, which hang above 128
+END_OF_FILE = "EOF"  # how kvikio's message ends when the file does
+ON_THE_CPU = "--backend-option gds.compat=on, or --backend posix"
+NO_DRIVER = "there is no libcuda.so.1, which kvikio loads even to read into host memory"
+
+
+class GdsBackend:
+    """One thread's reads, which kvikio's pool carries out.
+
+    Raises:
+        KVIOError: an option makes no sense, or kvikio is not here or was configured otherwise in this process.
+    """
+
+    name = "gds"
+
+    def __init__(self, setting: BackendSetting) -> None:
+        self._options = parse_gds_options(setting.options)
+        self._direct = setting.direct or not self._options.compat
+        self._log_folder = setting.directory
+        self._process: GdsProcess = join_process(Configuration(self._options, setting.direct))
+        self.queue_depth = min(setting.queue_depth, MOST_READS)
+        self.notices: tuple[str, ...] = ()
+        self._handles: OrderedDict[Path, Any] = OrderedDict()
+        self._in_flight: deque[tuple[int, deque[tuple[Read, Any]]]] = deque()
+        self._buffers: dict[int, Any] = {}  # by slot: what kvikio takes for the memory of a target
+        self._registered: list[Any] = []
+
+    def attach(self, targets: Sequence[Target]) -> None:
+        """Open cuFile and register the targets with it, or check that host memory is what was asked for.
+
+        Raises:
+            KVIOError: a target cannot be read into this way, or registered.
+        """
+        tensors = [target.tensor for target in targets if isinstance(target, DeviceTarget)]
+        if len(tensors) != len(targets):
+            raise KVIOError("gds reads into device memory only")
+        if tensors and tensors[0].device.type != "cuda":
+            self._attach_host()
+            self._buffers = {target.slot: tensors[n].numpy() for n, target in enumerate(targets)}
+            return
+        self._buffers = {target.slot: tensors[n] for n, target in enumerate(targets)}
+        if not self._options.compat:
+            self._process.open_cufile(self._log_folder)
+            if self._options.register:
+                REGISTRATIONS.register(self._process.kvikio, tensors)
+                self._registered = tensors
+
+    def _attach_host(self) -> None:
+        if not self._options.compat:
+            raise UnavailableError(Unavailable("cuFile reads into a GPU, and there is none", ON_THE_CPU))
+        kind = find_driver_kind()
+        if kind == "absent":
+            raise UnavailableError(Unavailable(NO_DRIVER, "install the NVIDIA driver, or --backend posix"))
+        if kind == "stand-in":
+            self.notices = ("standin_driver",)
+
+    def open(self, path: Path) -> None:
+        """Open and register `path`, which then stays open.
+
+        Raises:
+            KVIOError: gone, not permitted, too many open files, not readable by cuFile, or O_DIRECT refused.
+        """
+        if path in self._handles:
+            self._handles.move_to_end(path)
+            return
+        if len(self._handles) >= max(MAX_HANDLES, self.queue_depth + 1):
+            self._handles.popitem(last=False)[1].close()
+        try:
+            handle = self._process.kvikio.CuFile(path)
+        except RuntimeError as error:
+            raise KVIOError(f"{path}: {_reason(error)}{_remedy(error)}") from error
+        self._handles[path] = handle
+        if self._options.compat and self._direct and not handle.is_direct_io_supported():
+            raise KVIOError(
+                f"{path}: opened, but without O_DIRECT; read --buffered, or use another directory"
+            )
+
+    def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
+        """Hand the reads to kvikio's pool.
+
+        Raises:
+            KVIOError: a read is not aligned, so that a part of it would take another way in silence.
+        """
+        if self._direct:
+            require_aligned(reads, target.address)
+        buffer, begun = self._buffers[target.slot], deque[tuple[Read, Any]]()
+        self._in_flight.append((ticket, begun))
+        for read in reads:
+            place = buffer[read.buffer_offset : read.buffer_offset + read.num_bytes]
+            handle = self._handles[read.path]
+            begun.append(
+                (read, handle.pread(place, read.num_bytes, read.file_offset, self._options.task_bytes))
+            )
+
+    def wait(self) -> Sequence[Arrival]:
+        """The oldest job, once it is done, and those behind it that are done too."""
+        if not self._in_flight:
+            raise KVIOError("gds: nothing is in flight")
+        arrivals = [self._finish_oldest()]
+        while self._in_flight and all(future.done() for _, future in self._in_flight[0][1]):
+            arrivals.append(self._finish_oldest())
+        return arrivals
+
+    def _finish_oldest(self) -> Arrival:
+        ticket, begun = self._in_flight[0]
+        arrived = 0
+        while begun:  # a future gives its result once, also to `drain` after a failure
+            arrived += _finish(*begun.popleft())
+        self._in_flight.popleft()
+        return Arrival(ticket, arrived)
+
+    def shut(self, path: Path) -> None:
+        """Close `path`, unless a job in flight reads it."""
+        busy = any(read.path == path for _, begun in self._in_flight for read, _ in begun)
+        if not busy and path in self._handles:
+            self._handles.pop(path).close()
+
+    def drain(self) -> None:
+        """Wait for every read that was begun; the first failure was told already."""
+        while self._in_flight:
+            for _, future in self._in_flight.popleft()[1]:
+                try:
+                    future.get()
+                except RuntimeError:  # told by `wait`, or of a load that failed anyway
+                    continue
+
+    def close(self) -> None:
+        """Drain, close every file, deregister the targets; safe to call twice."""
+        self.drain()
+        try:
+            while self._handles:
+                self._handles.popitem()[1].close()
+        finally:
+            registered, self._registered = self._registered, []
+            REGISTRATIONS.release(self._process.kvikio, registered)
+
+
+def try_gds(directory: Path, options: Mapping[str, str]) -> Unavailable | None:
+    """Why kvikio cannot read files in `directory` this way; None where it can.
+
+    Raises:
+        KVIOError: an option makes no sense.
+    """
+    parse_gds_options(options)
+    if not is_installed("kvikio"):
+        return Unavailable("kvikio is not installed", INSTALL)
+    return try_reading("gds", directory, options, remedy="--backend posix")
+
+
+def _finish(read: Read, future: Any) -> int:  # noqa: ANN401 — kvikio has no types
+    where = f"{read.num_bytes} bytes at offset {read.file_offset}"
+    try:
+        arrived = int(future.get())
+    except RuntimeError as error:
+        if _reason(error) == END_OF_FILE:  # which does not say how much arrived
+            there = max(0, read.path.stat().st_size - read.file_offset)
+            raise ShortReadError(f"{read.path}: {there} of {where}, the end") from error
+        raise KVIOError(f"{read.path}: reading {where}: {_reason(error)}") from error
+    if arrived != read.num_bytes:
+        raise ShortReadError(f"{read.path}: {arrived} of {where}")
+    return arrived
+
+
+def _reason(error: RuntimeError) -> str:
+    """What the system said, without the place in kvikio's sources."""
+    return str(error).strip().rpartition(": ")[2]
+
+
+def _remedy(error: RuntimeError) -> str:
+    if "Too many open files" in str(error):
+        return "; kvikio holds two descriptors per file: raise ulimit -n or use fewer threads"
+    return ""
