@@ -296,7 +296,15 @@ def test_tables_name_the_unit_of_every_figure_and_the_kind_of_every_crossover() 
     analysis = analyse(make_run(), draw())
     summary, crossover = summary_frame(analysis), crossover_frame(analysis)
     units = ("_s", "_tokens", "_bytes", "_bytes_per_s", "_ratio")
-    names = {"series", "num_rounds", "num_samples", "recompute_scaled", "notices"}
+    names = {
+        "series",
+        "num_rounds",
+        "num_samples",
+        "recompute_scaled",
+        "load_fraction",
+        "better_arm",
+        "notices",
+    }
     assert [c for c in summary.columns if not c.endswith(units) and c not in names] == []
     assert len(summary) == len(LENGTHS)
     assert sorted(set(crossover["kind"])) == ["marginal", "whole"]

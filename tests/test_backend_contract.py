@@ -102,7 +102,9 @@ of_files = pytest.mark.parametrize(
 
 def test_every_backend_that_moves_bytes_is_held_to_the_contract() -> None:
     assert {variant.name for variant in VARIANTS} == {
-        name for name, kind in BACKENDS.items() if kind.moves_bytes and kind.into == "host"
+        name
+        for name, kind in BACKENDS.items()
+        if kind.moves_bytes and name != "nixl-gds"  # needs a GPU
     }
 
 

@@ -140,9 +140,9 @@ def test_hostmem_names_a_file_that_it_cannot_hold(tmp_path: Path) -> None:
 
 
 def test_an_unknown_backend_lists_those_there_are() -> None:
-    with pytest.raises(
-        KVIOError, match="unknown backend 'dma'; there are: null, simulated, hostmem, posix, uring, gds"
-    ):
+    listed = ", ".join(BACKENDS)
+    assert listed.startswith("null, simulated, hostmem, posix, uring")
+    with pytest.raises(KVIOError, match=f"unknown backend 'dma'; there are: {listed}$"):
         find_backend("dma")
 
 

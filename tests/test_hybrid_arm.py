@@ -19,6 +19,7 @@ from bench.arms.model import BuiltModel
 from bench.arms.prefill import Prefill, draw_tokens, prefill_over
 from bench.arms.reading import LoadSettings
 from kvio.backends.protocol import KVIOError, ShortReadError
+from kvio.backends.setting import HostMemory
 from kvio.blocks import POISON, KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.jobs import by_chunk, collect, plan_jobs
@@ -260,7 +261,8 @@ def test_a_wrong_byte_that_was_loaded_stops_the_run(stand: Stands) -> None:
 def test_a_failed_read_stops_both_sides_and_the_next_sample_is_whole(stand: Stands) -> None:
     made = stand("qwen3", backend="hostmem")
     made.hybrid.prepare(CASE)
-    memory = made.load.reading._memory
+    memory = made.load.reading._depot
+    assert isinstance(memory, HostMemory)
     whole = dict(memory.held)
     memory.held = {path: content[:8] for path, content in whole.items()}
     with pytest.raises(ShortReadError, match="8 of 4096 bytes held"):
