@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from bench.catalog.devices import Devices
 from bench.catalog.fields import CatalogError
 
 MAX_ROWS_BYTES = 16 * 2**20
+MOST_TOKENS, MOST_NUMBER = 2**31, 10**15
 NEEDED = ("id", "kind", "model", "gpu", "n_gpu", "precision", "tokens", "recompute_s", "load_s")
 OPTIONAL = (
     "system",
@@ -134,9 +136,13 @@ def read_rows(path: Path) -> tuple[Row, ...]:
 
 def _rows(path: Path, text: str) -> Iterator[Row]:
     reader = csv.DictReader(io.StringIO(text), strict=True)
-    missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+    names = list(reader.fieldnames or ())
+    missing = [name for name in NEEDED if name not in names]
     if missing:
         raise RowsError(f"{path}: column {missing[0]} is missing; needed are {', '.join(NEEDED)}")
+    twice = [name for name in (*NEEDED, *OPTIONAL) if names.count(name) > 1]
+    if twice:
+        raise RowsError(f"{path}: column {twice[0]} is there twice")
     for cells in reader:
         where = f"{path}:{reader.line_num}"
         if None in cells or any(value is None for value in cells.values()):
@@ -155,10 +161,13 @@ def _number(where: str, name: str, text: str) -> float | None:
     except ValueError:
         raise RowsError(f"{where}: column {name}: {text!r:.40} is not a number") from None
     whole = name in {"n_gpu", "tokens"}
-    if not 0 < value < 1e18 or (whole and value != int(value)):
+    if not 0 < value < math.inf or (whole and value != int(value)):
         raise RowsError(
             f"{where}: column {name}: {text:.40} is not a {'whole ' if whole else ''}number above 0"
         )
+    most = MOST_TOKENS if whole or name == "crossover_tokens" else MOST_NUMBER
+    if value > most:
+        raise RowsError(f"{where}: column {name}: {text:.40} is more than {most:,}")
     return value
 
 
