@@ -43,7 +43,14 @@ RATES = ("required_bandwidth", "kv_production_rate")
 CROSSOVER = "crossover_point"
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "bfloat16": "bfloat16", "float16": "float16", "fp8": "fp8"}
 RATE = re.compile(r"(\d+(?:\.\d+)?)\s*GB/s")
-LOADED = re.compile(r"under load|production\b|\bqps\b|requests? (?:per|/) ?s|concurrency (?!1\b)\d+", re.I)
+LOADED = re.compile(
+    r"under load|production\b|\bqps\b|requests? ?(?:per|/) ?s|concurrency\W{0,3}(?!1\b)\d+|batch(?: size)?\W{0,3}(?!1\b)\d+"
+    r"|\b(?!1\b)\d+ (?:concurrent|parallel|simultaneous|clients|users)\b",
+    re.I,
+)
+PARTLY = re.compile(
+    r"(?:hit|reuse)s?(?: rate| ratio)?\W{0,3}\d+(?:\.\d+)? ?%|\d+(?:\.\d+)? ?% (?:hit|reuse)", re.I
+)
 DOUBTED = re.compile(r"uncertain reading|do not pool|not the same software path", re.I)
 
 
@@ -177,7 +184,9 @@ def refusals(row: Row, devices: Devices) -> list[str]:
 
 
 def _kind_refusals(row: Row) -> Iterator[str]:
-    if row.kind not in {*TIMES, *RATES, CROSSOVER}:
+    if not row.kind:
+        yield "kind is missing"
+    elif row.kind not in {*TIMES, *RATES, CROSSOVER}:
         yield f"kind {row.kind} is no time, rate or crossover of a whole prefix"
     for name in expected_numbers(row.kind):
         if row.number[name] is None:
@@ -186,6 +195,9 @@ def _kind_refusals(row: Row) -> Iterator[str]:
     loaded, doubted = LOADED.search(about), DOUBTED.search(about)
     if loaded:
         yield f"measured under load ({loaded[0]}); the model is of one request on an idle machine"
+    partly = PARTLY.search(about)
+    if partly:
+        yield f"only a part of the prefix was reused ({partly[0]})"
     if doubted:
         yield f"the row doubts itself ({doubted[0]})"
 

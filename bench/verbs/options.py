@@ -14,6 +14,7 @@ from bench.measure.record import RecordError
 RESULTS = Path("results")
 SCRATCH = RESULTS / "scratch"
 T = TypeVar("T")
+Given = TypeVar("Given")
 
 out = Console(soft_wrap=True, highlight=False)
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
@@ -28,8 +29,8 @@ def option(help_text: str) -> Any:  # noqa: ANN401 — what typer takes as metad
     return typer.Option(help=help_text)
 
 
-def parsed(read: Callable[[str], T], text: str | None) -> T | None:
-    """Read an option as `read` does; a text that it refuses is a usage error."""
+def parsed(read: Callable[[Given], T], text: Given | None) -> T | None:
+    """Read an option as `read` does; what it refuses is a usage error."""
     if text is None:
         return None
     try:

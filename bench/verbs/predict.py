@@ -106,6 +106,8 @@ def check(
 ) -> None:
     """Predict published rows, print the error of each, and the median of all."""
     names = tuple(name.strip() for name in calibrate.split(",") if name.strip()) if calibrate else ()
+    if calibrate is not None and not names:
+        raise PlanError("--calibrate names no row: give the ids of at least three rows of one setup")
     outcomes = check_rows(read_rows(rows), read_devices(catalogue), calibrate_on=names)
     out.print("\n".join(outcome_lines(outcomes)), markup=False)
     if median_error(outcomes)[1] == 0:

@@ -95,7 +95,9 @@ def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> Prices:
     """Modelled prices; the GPUs are its tensor-parallel ranks."""
     if machine.model is None or machine.gpu is None:
         raise PlanError("--gpu needs the model that it runs: add --model, such as --model llama-3.1-8b")
-    if (machine.storage is None) == (machine.bytes_per_s is None):
+    if machine.storage is not None and machine.bytes_per_s is not None:
+        raise PlanError("--ssd and --bandwidth are two storages: name one")
+    if machine.storage is None and machine.bytes_per_s is None:
         raise PlanError(
             "name the storage that hits are loaded from: --ssd NAME, --ssd dram, or --bandwidth 10GB/s"
         )

@@ -13,7 +13,7 @@ from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.sizing_figure import write_sizing_figure
 from bench.show.sizing_text import sizing_text
 from bench.verbs.calculated import Csv, Plot, require_places, show_tables
-from bench.verbs.options import Catalogue, Json, option, parsed
+from bench.verbs.options import Catalogue, Json, option, parsed, require_unused
 from bench.verbs.size_question import (
     find_drive,
     find_media,
@@ -26,6 +26,7 @@ from bench.verbs.size_question import (
 
 
 def size(
+    context: typer.Context,
     model: Annotated[str | None, option("catalogue key, config.json or hub name")] = None,
     throughput: Annotated[
         float | None, option("prompt tokens/s measured at this length, without reuse")
@@ -86,6 +87,10 @@ def size(
         tbw_bytes=parsed(parse_bytes, tbw),
         warranty_years=warranty_years,
     )
+    if trace is None:
+        require_unused(context, ("policy", "block_tokens", "skip_bad"), "is of --trace: add --trace FILE")
+    if drive is None:
+        require_unused(context, ("warranty_years", "write_amplification"), "is of a drive: add --ssd NAME")
     media = find_media(
         dram_gb=price_dram_gb, ssd_gb=price_ssd_gb, lifetime_years=lifetime_years, occupancy=occupancy
     )

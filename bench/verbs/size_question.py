@@ -108,7 +108,7 @@ def read_requests(
         raise InputError(f"--block-tokens must be at least 1, not {block_tokens}")
     found = read_trace(trace, block_tokens, skip_bad=skip_bad)
     token_bytes = cache.tensor_parallel * cache.rank.bytes_per_token
-    tokens = capacity_in_tokens(capacity_bytes, token_bytes)
+    tokens = parsed(lambda size: capacity_in_tokens(size, token_bytes), capacity_bytes) or 0
     chosen = parsed(require_policy, policy) or "lru"
     hits = simulate(found, chosen, capacities_tokens=[tokens])[0]
     span_s = float(found.timestamps_s[-1] - found.timestamps_s[0])

@@ -12,6 +12,7 @@ from bench.analyse.reuse.trace import IntArray, Trace, Unit
 Policy = Literal["lru", "lfu", "fifo", "optimal"]
 POLICIES: tuple[Policy, ...] = ("lru", "lfu", "fifo", "optimal")
 ORIGIN = "modelled"
+MOST_TOKENS = 10**18  # of a cache; what is larger holds everything that a trace can name
 
 
 def require_policy(name: str) -> Policy:
