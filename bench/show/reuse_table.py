@@ -9,7 +9,7 @@ import pandas as pd
 from bench.analyse.reuse.savings import Prices
 from bench.analyse.reuse.trace import Trace
 from bench.show.numbers import MISSING, format_bytes, format_tokens, printable, round_digits
-from bench.show.reuse_figure import LABELS
+from bench.show.reuse_figure import LABELS, loaded_rule
 from bench.show.table import align
 
 PER_HEADING = {
@@ -95,19 +95,6 @@ def describe_prices(table: pd.DataFrame, prices: Prices) -> Iterator[str]:
         yield f"recomputing everything takes {round_digits(float(table['recompute_s'].iloc[0]))} s of prefill"
     yield from (f"notice: {printable(notice)}" for notice in prices.notices)
     yield from (f"supposed: {printable(notice)}" for notice in prices.supposed)
-
-
-def loaded_rule(prices: Prices) -> str:
-    """Which hits are loaded."""
-    tokens = prices.crossover_tokens
-    if tokens is None:
-        return "load where faster"
-    name = "modelled C*" if prices.modelled else "C*"
-    return (
-        f"never load ({name} = ∞)"
-        if math.isinf(tokens)
-        else f"load from {name} = {format_tokens(tokens)} tokens"
-    )
 
 
 def depth_lines(table: pd.DataFrame, kv_bytes_per_token: float | None) -> list[str]:
