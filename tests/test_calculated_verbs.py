@@ -78,9 +78,10 @@ def test_devices_of_the_user_are_found_by_every_verb_that_names_one(run: Run, tm
     _, out, _ = run(f"longctx qwen3-8b --gpu my-gpu --num-gpus 1 --longest 2000 --catalogue {mine}")
     assert "on My GPU with vLLM" in out
     for command in ("capacity --model qwen3-8b --gpu", f"{WHOLE} --ssd", "longctx qwen3-8b --gpu"):
-        code, _, err = run(f"{command} my-other --catalogue {mine}")
+        code, _, err = run(f"{command} my-devices --catalogue {mine}")
         assert code == 2
-        assert "near it: my-" in err
+        assert "is in no catalogue" in err
+        assert " my-" in err
 
 
 def test_size_leaves_out_bad_lines_of_a_trace_only_when_it_is_told(run: Run, tmp_path: Path) -> None:
