@@ -251,6 +251,7 @@ BAD = {
     "two storages": ([SYNTHETIC, *LLAMA, "--ssd", "pm9a3", "--bandwidth", "1GB/s"], "two storages"),
     "an unknown GPU": ([SYNTHETIC, *LLAMA[:3], "H10", "--ssd", "dram"], "near it: h100-sxm"),
     "an unknown drive": ([SYNTHETIC, *LLAMA, "--ssd", "pm9a4"], "near it: pm9a3"),
+    "a drive without a name": ([SYNTHETIC, *LLAMA, "--ssd", ""], "storage '' is in no catalogue"),
     "a rate that is none": ([SYNTHETIC, *LLAMA, "--bandwidth=-1"], "'-1' is not a rate"),
     "more ranks than heads": ([SYNTHETIC, *LLAMA, "--ssd", "dram", "--gpus", "64"], "parallelism 64"),
     "a storage of no machine": ([SYNTHETIC, "--ssd", "pm9a3"], "--ssd describes the machine of --gpu"),

@@ -108,7 +108,7 @@ def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> Prices:
         dtype=machine.dtype,
         kv_dtype=machine.kv_dtype,
         engine=machine.engine,
-        storage=None if (machine.storage or "").lower() in {"", "dram"} else machine.storage,
+        storage=None if machine.storage is None or machine.storage.lower() == "dram" else machine.storage,
         bytes_per_s=machine.bytes_per_s,
     )
     longest = model.geometry.max_position_embeddings or LONGEST
