@@ -49,6 +49,53 @@ def test_capacity_takes_the_memory_of_a_gpu_from_the_catalogue(run: Run) -> None
     assert json.loads(given)["gpu"][0]["kv_bytes"] == 80 * 10**9 - 8_030_261_248
 
 
+MINE = """
+[gpus.my-gpu]
+name = "My GPU"
+bf16_flops_per_s = 5e14
+memory_bytes = 100e9
+
+[ssds.my-drive]
+name = "our drive"
+measured_read_bytes_per_s = 5e9
+capacities_bytes = 4e12
+dwpd = 2
+"""
+
+
+def test_devices_of_the_user_are_found_by_every_verb_that_names_one(run: Run, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(MINE)
+    _, out, _ = run(f"capacity --model qwen3-8b --gpu my-gpu --catalogue {mine} --json")
+    assert json.loads(out)["gpu"][0]["memory_bytes"] == 100 * 10**9
+    _, out, _ = run(f"{WHOLE} --ssd my-drive --catalogue {mine} --json")
+    tables = json.loads(out)
+    assert _value(tables, "drives", "read rate of a drive") == 5e9
+    assert _value(tables, "drives", "rated drive writes per day") == 2
+    assert (
+        next(r["formula"] for r in tables["drives"] if "read rate" in r["quantity"]) == "our drive, mine.toml"
+    )
+    _, out, _ = run(f"longctx qwen3-8b --gpu my-gpu --num-gpus 1 --longest 2000 --catalogue {mine}")
+    assert "on My GPU with vLLM" in out
+    for command in ("capacity --model qwen3-8b --gpu", f"{WHOLE} --ssd", "longctx qwen3-8b --gpu"):
+        code, _, err = run(f"{command} my-devices --catalogue {mine}")
+        assert code == 2
+        assert "is in no catalogue" in err
+        assert " my-" in err
+
+
+def test_size_leaves_out_bad_lines_of_a_trace_only_when_it_is_told(run: Run, tmp_path: Path) -> None:
+    lines = TRACE.read_text().splitlines()[:20]
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("\n".join([*lines[:5], "{broken", *lines[5:]]) + "\n")
+    command = f"size --model qwen3-8b --throughput 9000 --trace {bad} --capacity 1TB"
+    code, _, err = run(command)
+    assert (code, "line 6: not JSON" in err) == (2, True)
+    code, out, _ = run(f"{command} --skip-bad")
+    assert code == 0
+    assert "20 requests, from a cold start; 1 bad lines left out" in out
+
+
 def test_capacity_answers_for_a_configuration_file(run: Run, tmp_path: Path) -> None:
     config = {
         "model_type": "llama",
@@ -138,6 +185,10 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
         ("capacity --model qwen3-8b --gpu nope", "in no catalogue"),
         ("capacity --model qwen3-8b --gpu L4 --dtype int3", "weight dtype 'int3'"),
         ("capacity --model qwen3-8b --dram 5x", "not a size"),
+        ("capacity --model qwen3-8b, ", "model '' is no catalogue key"),
+        (f"capacity --model qwen3-8b --lengths {'9' * 400}", "at most 1,000,000,000,000,000"),
+        ("capacity --model qwen3-8b --csv /proc/x.csv", "cannot be written: No such file"),
+        ("longctx qwen3-8b --catalogue no.toml", "no.toml: No such file"),
         ("capacity --plot x.gif", ".png or .svg"),
         ("capacity --csv no/such/place", "no folder"),
         ("size", "--throughput"),
@@ -157,6 +208,20 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
         (f"{WHOLE} --drive-capacity 1TB --dwpd 0", "DWPD must be above 0"),
         (f"{WHOLE} --ssd ethernet-100g", "not a drive"),
         (f"{WHOLE} --drive-capacity 1TB --write-amplification 0.5", "1 or more"),
+        (f"{WHOLE} --ssd pm1743 --write-amplification nan", "1 or more"),
+        (f"{WHOLE} --write-amplification 2", "--write-amplification is of a drive"),
+        (f"{WHOLE} --warranty-years nan", "--warranty-years is of a drive"),
+        (f"{WHOLE} --skip-bad", "--skip-bad is of --trace"),
+        (f"{WHOLE} --policy lfu", "--policy is of --trace"),
+        (f"{WHOLE} --occupancy 0", "occupancy must be above 0"),
+        (f"{WHOLE} --reuse-per-day nan", "reuses per day must be above 0"),
+        (f"{SIZE} --input-tokens {'9' * 30} --hit-ratio 0.5", "input tokens must be above 0 and at most"),
+        (f"{SIZE} --trace {TRACE} --capacity 900000000PB", "at most 1e+18 tokens"),
+        (f"{SIZE} --trace {TRACE} --capacity 1TB --block-tokens 0", "--block-tokens must be at least 1"),
+        (
+            "size --model qwen3-8b --throughput 1e-300 --requests-per-s 1 --input-tokens 5 --hit-ratio 0",
+            "between 1e-24 and 1e+24",
+        ),
         (f"{WHOLE} --price-dram-gb 4", "--lifetime-years"),
         (f"{WHOLE} --price-dram-gb 4 --lifetime-years 5 --occupancy 0.5", "--reuse-per-day"),
         (f"{WHOLE} --kept-output-tokens -1", "0 or more"),
@@ -164,7 +229,7 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
         ("size --from no/such --requests-per-s 1 --input-tokens 5 --hit-ratio 0", "no run.json"),
         ("size --model qwen3-8b --throughput 1 --input-tokens 5 --hit-ratio 0", "--requests-per-s"),
     ],
-    ids=lambda value: value[:60] if value.startswith(("capacity", "size")) else "",
+    ids=lambda value: value[:60] if value.startswith(("capacity", "size", "longctx")) else "",
 )
 def test_what_cannot_be_calculated_is_said_in_one_line(run: Run, command: str, said: str) -> None:
     code, out, err = run(command)

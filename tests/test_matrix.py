@@ -17,6 +17,8 @@ from bench.analyse.spread import Spread
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import read_devices
 from bench.catalog.fields import CatalogError
+from bench.measure.plan import PlanError
+from bench.show.calculated import PlaceError
 from bench.show.matrix_figure import draw_matrix
 from bench.show.numbers import round_digits
 from bench.verbs.matrix import matrix
@@ -99,3 +101,11 @@ def test_the_command_writes_modelled_and_measured_answers_and_their_figures(tmp_
     assert found.tolist() == pytest.approx(expected, rel=1e-6)
     for name in ("matrix.png", "bandwidth-llama-3.1-8b.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_that_cannot_be_made_and_results_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlaceError, match="file: cannot be written: File exists"):
+        matrix(models="qwen3-0.6b", gpus="H100", ssds="pm9a3", results=tmp_path, folder=tmp_path / "file")
+    with pytest.raises(PlanError, match="--results /nowhere: there is no such folder"):
+        matrix(models="qwen3-0.6b", gpus="H100", ssds="pm9a3", results=Path("/nowhere"), folder=tmp_path)

@@ -11,11 +11,14 @@ import typer
 from typer.testing import CliRunner
 
 from bench.__main__ import USER_ERRORS
+from bench.analyse.sweepmodel import usable_points
 from bench.catalog.devices import HERE
+from bench.measure.record import read_run, read_samples
 from bench.verbs.predict import predict
+from tests.reference import find_plain
 
 ROOT = Path(__file__).parent.parent
-SWEEP = ROOT / "results/qwen3-0.6b/amd-epyc-2c/20261129T173855Z-b495ca"
+SWEEP = find_plain()
 LLAMA = ("--model", "llama-3.1-8b", "--gpu", "H100")
 
 
@@ -71,9 +74,10 @@ def test_kv_dtype_halves_the_bytes_and_weight_dtype_does_not() -> None:
 
 
 def test_a_sweep_predicts_other_storages_and_lengths_and_marks_what_it_extrapolates() -> None:
-    text = _run("--from", str(SWEEP), "--bandwidth", "50MB/s", "--tokens", "512,4096")
-    assert "calibrated on 20261129T173855Z-b495ca, were the storage one of 0.05 GB/s" in text
-    assert "supposed: extrapolated at 4,096 tokens" in text
+    longest = usable_points(read_run(SWEEP), read_samples(SWEEP)[0])[-1].prefix_tokens
+    text = _run("--from", str(SWEEP), "--bandwidth", "50MB/s", "--tokens", f"512,{4 * longest}")
+    assert f"calibrated on {SWEEP.name}, were the storage one of 0.05 GB/s" in text
+    assert f"supposed: extrapolated at {4 * longest:,} tokens" in text
 
 
 def test_check_ends_with_the_median_error_over_the_rows_that_count() -> None:
@@ -125,6 +129,13 @@ def test_a_device_of_the_user_is_found_in_his_file(tmp_path: Path) -> None:
         ((*LLAMA, "--ssd", "dram", "--json", "--csv"), "two formats"),
         (("--from", "nowhere"), "no run.json here"),
         (("--from", str(SWEEP), *LLAMA), "leave --model and --gpu out"),
+        (("--from", str(SWEEP), "--num-gpus", "4"), "--num-gpus is of a described machine"),
+        (("--from", str(SWEEP), "--dtype", "fp8"), "--dtype is of a described machine"),
+        ((*LLAMA, "--ssd", "99999x pm9a3"), "99999 drives are more than 10,000"),
+        ((*LLAMA, "--ssd", "dram", "--chunk-tokens", "9999999999"), "--chunk-tokens 9999999999 is more than"),
+        ((*LLAMA, "--bandwidth", "9" * 400 + "GB/s"), "is not a rate"),
+        (("--model", "", "--gpu", "H100", "--ssd", "dram"), "model '' is no catalogue key"),
+        (("check", str(HERE / "published.csv"), "--calibrate", ","), "--calibrate names no row"),
         (("check", "nowhere.csv"), "nowhere.csv: No such file"),
     ],
     ids=lambda value: "-".join(value)[:40] if isinstance(value, tuple) else None,

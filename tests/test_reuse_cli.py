@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import main
+from tests.reference import find_limited, read_crossover
 
 ROOT = Path(__file__).parent.parent
 SLICES = ROOT / "tests" / "traces"
 SYNTHETIC = SLICES / "mooncake_synthetic_400.jsonl"
 CONVERSATION = SLICES / "mooncake_conversation_400.jsonl"
-REFERENCE = next((ROOT / "results" / "qwen3-0.6b").glob("*/20261129T174218Z-*"))
+REFERENCE = find_limited()
 GOOD = b'{"timestamp": 0, "input_length": 1000, "output_length": 5, "hash_ids": [7, 9]}\n'
 Run = Callable[..., tuple[int, str, str]]
 
@@ -127,7 +128,7 @@ def test_a_measured_sweep_prices_the_hits_beside_the_bound_of_free_ones(run: Run
     code, said, _ = run(CONVERSATION, "--capacity", "3e6", "--from", REFERENCE, "--gpus", "2", "--csv", table)
     assert code == 0
     assert "if a hit is free [s]" in said
-    assert "load from C* = 2,844 tokens [s]" in said
+    assert f"load from C* = {round(read_crossover(REFERENCE).tokens):,} tokens [s]" in said
     assert "prefill seconds, modelled without queueing or batching, from" in said
     assert "extrapolated: up to" in said
     assert "ttft" not in said.lower()
@@ -148,6 +149,43 @@ def test_a_curve_of_the_user_s_own_prices_the_hits(run: Run, tmp_path: Path) -> 
     assert run(CONVERSATION, "--curve", curve)[2].startswith(
         f"kvcross: {curve}, line 2: load_s must be a number"
     )
+
+
+LLAMA = ("--model", "llama-3.1-8b", "--gpu", "H100")
+
+
+def test_a_described_machine_prices_the_hits_beside_the_bound_of_free_ones(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "reuse.csv"
+    code, said, _ = run(
+        CONVERSATION, "--capacity", "0,3e6,10e6", *LLAMA, "--ssd", "pm9a3", "--gpus", "2", "--csv", table
+    )
+    assert code == 0
+    assert "from the cost model, nothing was measured: meta-llama/Llama-3.1-8B (bfloat16) on 2x H100" in said
+    assert "loading from Samsung PM9A3" in said
+    assert re.search(r"load from modelled C\* = [\d,]+ tokens \[s\]", said)
+    assert "supposed: Samsung PM9A3: 6 GB/s is measured" in said
+    assert "extrapolated" not in said
+    none, some, most = csv.DictReader(table.open())
+    assert float(none["free_hit_saved_s"]) == 0
+    for row in (some, most):
+        free, beyond = float(row["free_hit_saved_s"]), float(row["beyond_crossover_saved_s"])
+        assert free > beyond > 0
+        assert float(row["free_hit_gpu_saved_s"]) == pytest.approx(2 * free)
+        assert row["origin"] == "modelled"
+
+
+def test_a_described_machine_prices_tiers_and_host_memory_and_devices_of_the_user(
+    run: Run, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[gpus.x1]\nname = 'X1'\nbf16_flops_per_s = 1e15\nlink_bytes_per_s = 5e10\n")
+    code, said, _ = run(
+        *(SYNTHETIC, "--tier", "gpu=1e5", "--tier", "ssd=1e7:5GB/s", "--model", "llama-3.1-8b"),
+        *("--gpu", "x1", "--ssd", "dram", "--catalogue", mine),
+    )
+    assert code == 0
+    assert "on X1 with vLLM, loading from host memory" in said
+    assert "load where faster [s]" in said
 
 
 def test_made_up_conversations_get_a_row_per_round_and_stack_of_tiers(run: Run, tmp_path: Path) -> None:
@@ -204,8 +242,30 @@ BAD = {
         ["--generate", "users=1e9,rounds=1e6"],
         "more than 200000000: fewer users or rounds",
     ),
+    "a described machine and a sweep": (
+        [SYNTHETIC, *LLAMA, "--ssd", "dram", "--from", REFERENCE],
+        "give one of the three",
+    ),
+    "a GPU without a model": ([SYNTHETIC, "--gpu", "H100", "--ssd", "dram"], "add --model"),
+    "a GPU without a storage": ([SYNTHETIC, *LLAMA], "name the storage that hits are loaded from"),
+    "two storages": ([SYNTHETIC, *LLAMA, "--ssd", "pm9a3", "--bandwidth", "1GB/s"], "two storages"),
+    "an unknown GPU": ([SYNTHETIC, *LLAMA[:3], "H10", "--ssd", "dram"], "near it: h100-sxm"),
+    "an unknown drive": ([SYNTHETIC, *LLAMA, "--ssd", "pm9a4"], "near it: pm9a3"),
+    "a drive without a name": ([SYNTHETIC, *LLAMA, "--ssd", ""], "storage '' is in no catalogue"),
+    "a rate that is none": ([SYNTHETIC, *LLAMA, "--bandwidth=-1"], "'-1' is not a rate"),
+    "more ranks than heads": ([SYNTHETIC, *LLAMA, "--ssd", "dram", "--gpus", "64"], "parallelism 64"),
+    "a storage of no machine": ([SYNTHETIC, "--ssd", "pm9a3"], "--ssd describes the machine of --gpu"),
+    "GPUs without prices": ([SYNTHETIC, "--gpus", "4"], "--gpus counts GPU-seconds, which need prices"),
+    "a series without a sweep": ([SYNTHETIC, "--series", "a"], "--series chooses a load series of --from"),
+    "a KV dtype of no model": ([SYNTHETIC, "--kv-dtype", "fp8"], "--kv-dtype is of --model"),
+    "a capacity beyond all": ([SYNTHETIC, "--capacity", "1e300"], "at most 1e+18 tokens"),
+    "nothing to draw": ([SYNTHETIC, "--capacity", "0", "--plot", "x.png"], "ask for one above 0"),
+    "a place that cannot be": (
+        [SYNTHETIC, "--capacity", "1e5", "--csv", "/proc/x.csv"],
+        "/proc/x.csv: cannot be written",
+    ),
     "a sweep and a curve": ([SYNTHETIC, "--from", "/a", "--curve", "/b"], "not both"),
-    "no GPU": ([SYNTHETIC, "--gpus", "0"], "--gpus must be at least 1"),
+    "no GPU": ([SYNTHETIC, "--gpus", "0", "--curve", "/b"], "--gpus must be at least 1"),
     "a tier without capacity": ([SYNTHETIC, "--tier", "gpu"], "write NAME=CAPACITY"),
     "a tier with an unknown word": ([SYNTHETIC, "--tier", "gpu=1:fast"], "'fast' is none of through, back"),
     "a private tier below a shared one": (

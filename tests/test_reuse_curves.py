@@ -12,9 +12,10 @@ from bench.analyse.answer import Analysis, Crossing, Estimate, SweetSpot, Verdic
 from bench.analyse.reuse.curves import CurveError, prices_of_sweep, read_prices
 from bench.analyse.reuse.savings import price_hits
 from bench.measure.record import read_run, read_samples
-from bench.show.reuse_table import loaded_rule
+from bench.show.reuse_figure import loaded_rule
+from tests.reference import find_limited, read_crossover
 
-REFERENCE = next((Path(__file__).parent.parent / "results" / "qwen3-0.6b").glob("*/20261129T174218Z-*"))
+REFERENCE = find_limited()
 TABLE = "prefix_tokens,recompute_s,load_s\n100,0.1,0.2\n1000,1,0.5\n10000,20,4\n"
 
 
@@ -90,12 +91,12 @@ def test_a_sweep_gives_its_medians_and_its_crossover(sweep: tuple[object, Analys
     prices = prices_of_sweep(run, analysis, series=None, source="here")
     spot = next(s for s in analysis.spots if (s.kind, s.statistic) == ("whole", "p50"))
     assert prices.crossover_tokens == spot.crossings[0].tokens.value
-    assert round(prices.crossover_tokens) == 2844
+    assert prices.crossover_tokens == pytest.approx(read_crossover(REFERENCE).tokens)
     for point in analysis.points:
         assert point.recompute_s is not None
         assert at(prices.curves.recompute_s, point.prefix_tokens) == pytest.approx(point.recompute_s.value)
-    assert (prices.source, prices.conclusive) == ("here, posix/best", True)
-    assert loaded_rule(prices) == "load from C* = 2,844 tokens"
+    assert (prices.source, prices.conclusive) == (f"here, {spot.series}", True)
+    assert loaded_rule(prices) == f"load from C* = {round(read_crossover(REFERENCE).tokens):,} tokens"
 
 
 @pytest.mark.parametrize(
@@ -112,19 +113,22 @@ def test_other_verdicts_load_all_nothing_or_what_is_faster(
 ) -> None:
     run, analysis = sweep
     crossing = Crossing(Estimate(5e6), (1, 2), True, extrapolated=True)
-    spot = SweetSpot("posix/best", "whole", "p50", verdict, (256, 4096), (crossing,), reason="noise")
+    spot = SweetSpot(
+        analysis.spots[0].series, "whole", "p50", verdict, (256, 4096), (crossing,), reason="noise"
+    )
     changed = replace(analysis, spots=(spot,))
-    prices = prices_of_sweep(run, changed, series="posix/best", source="here")
+    prices = prices_of_sweep(run, changed, series=spot.series, source="here")
     assert (prices.crossover_tokens, loaded_rule(prices), prices.conclusive) == (expected, rule, conclusive)
     assert prices.notices
 
 
 def test_an_unknown_or_unclear_series_is_refused_with_the_choices(sweep: tuple[object, Analysis]) -> None:
     run, analysis = sweep
-    with pytest.raises(CurveError, match="no load series 'nfs'; choose one with --series: posix/best"):
+    name = analysis.spots[0].series
+    with pytest.raises(CurveError, match=f"no load series 'nfs'; choose one with --series: {name}"):
         prices_of_sweep(run, analysis, series="nfs", source="here")
     other = replace(analysis.spots[0], series="other")
-    with pytest.raises(CurveError, match="2 load series; choose one with --series: posix/best, other"):
+    with pytest.raises(CurveError, match=f"2 load series; choose one with --series: {name}, other"):
         prices_of_sweep(run, replace(analysis, spots=(*analysis.spots, other)), series=None, source="here")
     with pytest.raises(CurveError, match="no load series was measured"):
         prices_of_sweep(run, replace(analysis, spots=()), series=None, source="here")

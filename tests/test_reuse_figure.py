@@ -3,9 +3,10 @@
 import pytest
 from matplotlib.figure import Figure
 
+from bench.analyse.reuse.savings import CostCurves, MeasuredCurve, Prices
 from bench.analyse.reuse.table import hit_table
 from bench.analyse.reuse.trace import build_trace
-from bench.show.reuse_figure import draw_reuse
+from bench.show.reuse_figure import draw_reuse, draw_savings
 
 TRACE = build_trace([[0, 1], [2, 3], [0, 1]], [8, 8, 8], block_tokens=4)
 
@@ -37,3 +38,22 @@ def test_a_trace_without_reuse_is_drawn_without_a_share() -> None:
 def test_an_empty_table_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
         draw_reuse(Figure().subplots(), hit_table(TRACE, []))
+
+
+def test_savings_are_lines_over_capacity_below_the_bound_of_free_hits() -> None:
+    curve = MeasuredCurve((4, 8, 16), (1.0, 2.0, 4.0))
+    prices = Prices(CostCurves(curve, MeasuredCurve((4, 16), (0.5, 2.0))), 8.0, "here")
+    table = hit_table(TRACE, [16, 8, 0], prices=prices)
+    axes = Figure().subplots()
+    draw_savings(axes, table, prices)
+    assert "modelled" in axes.get_title()
+    free, every, beyond, _ = axes.get_lines()
+    # 8 of 24 tokens hit: 2 of 6 s are saved when that is free, and loading takes 1 s
+    assert free.get_xydata().tolist() == [[8, 0], [16, pytest.approx(100 / 3)]]
+    assert every.get_xydata().tolist() == [[8, 0], [16, pytest.approx(100 / 6)]]
+    assert list(beyond.get_ydata()) == list(every.get_ydata())
+    assert [line.get_label() for line in (free, every, beyond)] == [
+        "if a hit is free (bound)",
+        "load every hit",
+        "load from C* = 8 tokens",
+    ]

@@ -71,6 +71,20 @@ def test_rows_that_no_formula_covers_are_refused_with_the_reason(name: str, says
         ({"model": "Llama-9"}, "model 'Llama-9' is not in the catalogue"),
         ({"conditions": "mean of 64 clients, under load"}, "under load"),
         ({"conditions": "concurrency 16"}, "under load (concurrency 16)"),
+        ({"conditions": "concurrency: 16"}, "under load (concurrency: 16)"),
+        ({"conditions": "16 concurrent requests"}, "under load (16 concurrent)"),
+        ({"conditions": "64 users, closed loop"}, "under load (64 users)"),
+        ({"conditions": "batch size 32"}, "under load (batch size 32)"),
+        (
+            {"conditions": "prefix cache hit rate 50 %"},
+            "only a part of the prefix was reused (hit rate 50 %)",
+        ),
+        ({"kind": ""}, "kind is missing"),
+        (
+            {"gpu": "L4", "model": "Llama-3.1-70B"},
+            "the weights, 141 GB on each GPU, do not fit into its 24 GB",
+        ),
+        ({"n_gpu": "64"}, "tensor parallelism 64"),
         ({"kind": "load_only", "load_s": "0.1"}, "the bandwidth of 'the storage' is not stated"),
         ({"derived_kv_bytes_per_token": "99999"}, "KV bytes per token are 99999 in the row and 131072"),
         ({"gpu": "RTX 4090", "n_gpu": "2"}, "the rate between the GPUs is unknown"),
@@ -85,8 +99,20 @@ def test_a_row_is_refused_with_its_reason(tmp_path: Path, changed: dict[str, str
     assert says in _reasons(tmp_path, **changed)
 
 
-def test_one_client_is_no_load(tmp_path: Path) -> None:
-    assert _reasons(tmp_path, conditions="single request, concurrency 1") == ""
+@pytest.mark.parametrize(
+    "conditions", ["single request, concurrency 1", "1 concurrent request", "batch size 1", "batch 1"]
+)
+def test_one_client_is_no_load(tmp_path: Path, conditions: str) -> None:
+    assert _reasons(tmp_path, conditions=conditions) == ""
+
+
+def test_columns_in_another_order_and_among_others_give_the_same_outcomes(tmp_path: Path) -> None:
+    with PUBLISHED.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    mixed = [{"my notes": "x", **{name: row[name] for name in reversed(row)}, "more": ""} for row in rows]
+    given = outcome_lines(check_rows(read_rows(_write(tmp_path / "mixed.csv", *mixed)), read_devices()))
+    assert given == outcome_lines(check_rows(read_rows(PUBLISHED), read_devices()))
+    assert given[-1] == "median error: 2.7 % over 17 rows"
 
 
 def test_the_bandwidth_of_a_tier_is_read_from_its_column_or_its_name(tmp_path: Path) -> None:
@@ -163,8 +189,20 @@ def test_calibration_on_too_little_is_refused(names: tuple[str, ...], says: str)
         ),
         (",".join(GOOD) + "\n" + "\n".join([",".join(GOOD.values())] * 2), "id 'x' is there twice"),
         (",".join(GOOD) + '\n"a', "not a CSV"),
+        (",".join([*GOOD, "id"]) + "\n" + ",".join([*GOOD.values(), "y"]), "column id is there twice"),
+        (
+            ",".join(GOOD) + "\n" + ",".join({**GOOD, "tokens": "1e17"}.values()),
+            "column tokens: 1e17 is more than 2,147,483,648",
+        ),
+        (
+            ",".join(GOOD) + "\n" + ",".join({**GOOD, "recompute_s": "1e300"}.values()),
+            "column recompute_s: 1e300 is more than",
+        ),
     ],
-    ids=["empty", "columns", "no-rows", "short-row", "word", "half-gpu", "nan", "twice", "quote"],
+    ids=[
+        *("empty", "columns", "no-rows", "short-row", "word", "half-gpu", "nan", "twice", "quote"),
+        *("column-twice", "huge-tokens", "huge-seconds"),
+    ],
 )
 def test_a_malformed_file_is_refused_in_one_line(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "rows.csv"

@@ -270,3 +270,34 @@ def test_the_figure_is_written_and_the_same_every_time(has_prices: bool, tmp_pat
 def test_figures_out_of_range_are_refused_in_one_line(call, message: str) -> None:  # noqa: ANN001
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_a_modelled_throughput_is_never_called_measured() -> None:
+    modelled = Throughput(12_000, 4, "of the cost model", origin="modelled")
+    tables = size_tables(Sizing(_demand(), modelled, 0.7, "FLOPs"), LLAMA, FLOPS)
+    said = sizing_text(tables)
+    assert "modelled throughput" in said
+    assert "measured" not in said
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"occupancy": 0.0}, "occupancy must be above 0"),
+        ({"write_amplification": float("nan")}, "write amplification must be 1 or more, not nan"),
+        ({"utilisation": 0.0}, "utilisation must be above 0"),
+    ],
+)
+def test_a_figure_out_of_its_range_is_refused_also_where_no_drive_is_named(
+    changed: dict[str, float], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        Sizing(
+            **{
+                "demand": _demand(),
+                "measured": Throughput(1, 1, "t"),
+                "work_unit": "",
+                "utilisation": 1.0,
+                **changed,
+            }
+        )

@@ -106,3 +106,13 @@ def test_seconds_are_written_with_a_fitting_unit(seconds: float, expected: str) 
 
 def test_tokens_are_written_whole() -> None:
     assert [format_tokens(value) for value in (512, 16384, 1234.6)] == ["512", "16,384", "1,235"]
+
+
+def test_sizes_and_times_beyond_everything_are_refused_in_one_line() -> None:
+    assert parse_bytes("1000000000PB") == 10**24
+    with pytest.raises(ValueError, match="more than there is anywhere"):
+        parse_bytes("1000000001PB")
+    with pytest.raises(ValueError, match="is not a rate"):
+        parse_rate("9" * 400 + "GB/s")
+    with pytest.raises(ValueError, match="longer than 100000000000 seconds"):
+        parse_duration("9" * 400 + "s")

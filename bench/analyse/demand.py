@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bench.analyse.capacity import Cache
-from bench.analyse.inputs import InputError, require_positive, require_share
+from bench.analyse.inputs import InputError, require_count, require_positive, require_share
 from bench.analyse.reuse.savings import MeasuredCurve
 from bench.catalog.geometry import Geometry
 
@@ -82,7 +82,7 @@ def mean_request(input_tokens: int, hit_ratio: float) -> Request:
     Raises:
         InputError: no token, or a ratio that is none.
     """
-    require_positive("input tokens", input_tokens)
+    require_count("input tokens", input_tokens)
     require_share("hit ratio", hit_ratio)
     return input_tokens, min(round(input_tokens * hit_ratio), input_tokens - 1)
 

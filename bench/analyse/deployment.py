@@ -3,7 +3,15 @@
 from dataclasses import dataclass
 
 from bench.analyse.demand import Demand
-from bench.analyse.drives import Drive, DriveCount, count_drives, writes_per_day, years_of_life
+from bench.analyse.drives import (
+    Drive,
+    DriveCount,
+    count_drives,
+    require_amplification,
+    writes_per_day,
+    years_of_life,
+)
+from bench.analyse.inputs import require_positive, require_share
 from bench.analyse.sizing import GpuCount, Throughput, count_gpus
 from bench.analyse.tokencost import Keeping
 
@@ -15,6 +23,11 @@ class Prices:
     gpu_hour: float | None = None
     media: tuple[Keeping, ...] = ()
     reuses_per_day: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("price of a GPU-hour", self.gpu_hour), ("reuses per day", self.reuses_per_day)):
+            if value is not None:
+                require_positive(name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,11 @@ class Sizing:
     write_amplification: float = 1.0
     occupancy: float = 1.0
     prices: Prices = Prices()
+
+    def __post_init__(self) -> None:
+        require_share("utilisation", self.utilisation, zero=False)
+        require_share("occupancy", self.occupancy, zero=False)
+        require_amplification(self.write_amplification)
 
     @property
     def gpus_without_reuse(self) -> GpuCount:

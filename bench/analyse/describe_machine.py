@@ -96,10 +96,15 @@ def _peer(gpu: Gpu, num_gpus: int) -> tuple[float | None, tuple[str, ...]]:
 
 
 def _with_fit(cost: CostModel, gpu: Gpu, model: Model) -> CostModel:
-    """The same, with a notice when the weights do not fit; without KV or activations, so it errs on the safe side."""
+    """The same, with a notice when the weights do not fit."""
+    said = say_misfit(cost, gpu, model)
+    return cost if said is None else replace(cost, notices=(*cost.notices, said))
+
+
+def say_misfit(cost: CostModel, gpu: Gpu, model: Model) -> str | None:
+    """Why the weights do not fit, None when they do; without KV or activations, so it errs on the safe side."""
     memory = pick_figure(gpu.memory_bytes)
     weights = model.geometry.params_total * cost.weight_bytes / cost.num_gpus
     if memory is None or weights <= memory.value:
-        return cost
-    said = f"the weights, {weights / 1e9:.0f} GB on each GPU, do not fit into its {memory.value / 1e9:.0f} GB"
-    return replace(cost, notices=(*cost.notices, said))
+        return None
+    return f"the weights, {weights / 1e9:.0f} GB on each GPU, do not fit into its {memory.value / 1e9:.0f} GB"

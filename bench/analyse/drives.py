@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
-from bench.analyse.inputs import InputError, exact, require_positive, require_share
+from bench.analyse.inputs import MOST_FIGURE, InputError, exact, require_positive, require_share
 
 DAY_S = 86_400
 YEAR_DAYS = 365
@@ -46,6 +46,16 @@ def dwpd_of_tbw(tbw_bytes: float, capacity_bytes: int, years: float) -> float:
     require_positive("drive capacity", capacity_bytes, unit="bytes")
     require_positive("warranty", years, unit="years")
     return tbw_bytes / (capacity_bytes * YEAR_DAYS * years)
+
+
+def require_amplification(write_amplification: float) -> None:
+    """Stop unless the flash takes at least the bytes that are written.
+
+    Raises:
+        InputError: less than 1, or no number.
+    """
+    if not 1 <= write_amplification < MOST_FIGURE:
+        raise InputError(f"write amplification must be 1 or more, not {write_amplification:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +109,7 @@ def count_drives(
         InputError: an amplification below 1, or no share.
     """
     require_share("occupancy", occupancy, zero=False)
-    if write_amplification < 1:
-        raise InputError(f"write amplification must be 1 or more, not {write_amplification:g}")
+    require_amplification(write_amplification)
     written = exact(write_bytes_per_s) * DAY_S * exact(write_amplification)
     return DriveCount(
         for_capacity=None

@@ -4,19 +4,37 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+LEAST_FIGURE, MOST_FIGURE = 1e-24, 1e24  # of anything that is bought, stored or counted per second
+MOST = 10**15  # of tokens or users: nobody has more, and beyond it figures stop being readable
+
 
 class InputError(ValueError):
     """A figure that cannot be calculated with; one line that says which and what would do."""
 
 
 def require_positive(name: str, value: float, *, unit: str = "") -> None:
-    """Stop unless `value` is above 0 and finite.
+    """Stop unless `value` is above 0 and a figure that anything can have.
 
     Raises:
         InputError: it is not.
     """
-    if not (math.isfinite(value) and value > 0):
+    if not value > 0 or math.isinf(value):
         raise InputError(f"{name} must be above 0{unit and ' '}{unit}, not {value:g}")
+    if not LEAST_FIGURE <= value <= MOST_FIGURE:
+        raise InputError(
+            f"{name} must be between {LEAST_FIGURE:g} and {MOST_FIGURE:g}{unit and ' '}{unit}, not {value:g}"
+        )
+
+
+def require_count(name: str, value: int, *, most: int = MOST) -> None:
+    """Stop unless `value` is a whole number from 1 to `most`.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not 1 <= value <= most:
+        shown = f"{value:,}" if abs(value) <= MOST**2 else "one of more digits than that"
+        raise InputError(f"{name} must be above 0 and at most {most:,}, not {shown}")
 
 
 def require_share(name: str, value: float, *, zero: bool = True) -> None:
@@ -46,7 +64,7 @@ def parse_counts(name: str, text: str) -> tuple[int, ...]:
     except ValueError:
         raise InputError(f"{name} {text!r:.80} is not whole numbers with commas; try 10000,100000") from None
     for count in counts:
-        require_positive(name, count)
+        require_count(name, count)
     return counts
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from bench.catalog.devices import Devices
 from bench.catalog.fields import CatalogError
 
 MAX_ROWS_BYTES = 16 * 2**20
+MOST_TOKENS, MOST_NUMBER = 2**31, 10**15
 NEEDED = ("id", "kind", "model", "gpu", "n_gpu", "precision", "tokens", "recompute_s", "load_s")
 OPTIONAL = (
     "system",
@@ -41,7 +43,14 @@ RATES = ("required_bandwidth", "kv_production_rate")
 CROSSOVER = "crossover_point"
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "bfloat16": "bfloat16", "float16": "float16", "fp8": "fp8"}
 RATE = re.compile(r"(\d+(?:\.\d+)?)\s*GB/s")
-LOADED = re.compile(r"under load|production\b|\bqps\b|requests? (?:per|/) ?s|concurrency (?!1\b)\d+", re.I)
+LOADED = re.compile(
+    r"under load|production\b|\bqps\b|requests? ?(?:per|/) ?s|concurrency\W{0,3}(?!1\b)\d+|batch(?: size)?\W{0,3}(?!1\b)\d+"
+    r"|\b(?!1\b)\d+ (?:concurrent|parallel|simultaneous|clients|users)\b",
+    re.I,
+)
+PARTLY = re.compile(
+    r"(?:hit|reuse)s?(?: rate| ratio)?\W{0,3}\d+(?:\.\d+)? ?%|\d+(?:\.\d+)? ?% (?:hit|reuse)", re.I
+)
 DOUBTED = re.compile(r"uncertain reading|do not pool|not the same software path", re.I)
 
 
@@ -134,9 +143,13 @@ def read_rows(path: Path) -> tuple[Row, ...]:
 
 def _rows(path: Path, text: str) -> Iterator[Row]:
     reader = csv.DictReader(io.StringIO(text), strict=True)
-    missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+    names = list(reader.fieldnames or ())
+    missing = [name for name in NEEDED if name not in names]
     if missing:
         raise RowsError(f"{path}: column {missing[0]} is missing; needed are {', '.join(NEEDED)}")
+    twice = [name for name in (*NEEDED, *OPTIONAL) if names.count(name) > 1]
+    if twice:
+        raise RowsError(f"{path}: column {twice[0]} is there twice")
     for cells in reader:
         where = f"{path}:{reader.line_num}"
         if None in cells or any(value is None for value in cells.values()):
@@ -155,10 +168,13 @@ def _number(where: str, name: str, text: str) -> float | None:
     except ValueError:
         raise RowsError(f"{where}: column {name}: {text!r:.40} is not a number") from None
     whole = name in {"n_gpu", "tokens"}
-    if not 0 < value < 1e18 or (whole and value != int(value)):
+    if not 0 < value < math.inf or (whole and value != int(value)):
         raise RowsError(
             f"{where}: column {name}: {text:.40} is not a {'whole ' if whole else ''}number above 0"
         )
+    most = MOST_TOKENS if whole or name == "crossover_tokens" else MOST_NUMBER
+    if value > most:
+        raise RowsError(f"{where}: column {name}: {text:.40} is more than {most:,}")
     return value
 
 
@@ -168,7 +184,9 @@ def refusals(row: Row, devices: Devices) -> list[str]:
 
 
 def _kind_refusals(row: Row) -> Iterator[str]:
-    if row.kind not in {*TIMES, *RATES, CROSSOVER}:
+    if not row.kind:
+        yield "kind is missing"
+    elif row.kind not in {*TIMES, *RATES, CROSSOVER}:
         yield f"kind {row.kind} is no time, rate or crossover of a whole prefix"
     for name in expected_numbers(row.kind):
         if row.number[name] is None:
@@ -177,6 +195,9 @@ def _kind_refusals(row: Row) -> Iterator[str]:
     loaded, doubted = LOADED.search(about), DOUBTED.search(about)
     if loaded:
         yield f"measured under load ({loaded[0]}); the model is of one request on an idle machine"
+    partly = PARTLY.search(about)
+    if partly:
+        yield f"only a part of the prefix was reused ({partly[0]})"
     if doubted:
         yield f"the row doubts itself ({doubted[0]})"
 

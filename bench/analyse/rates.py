@@ -15,6 +15,7 @@ LINK_SHARE = 0.84
 # of the datasheet's memory bandwidth, what a kernel that only reads reaches; source: github ai-dynamo/aiconfigurator
 # commit 095f58a5, mem_bw_empirical_scaling_factor of its systems/*.yaml
 MEMORY_SHARE = 0.8
+MOST_DRIVES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,9 @@ def find_storage_rate(devices: Devices, name: str) -> tuple[str, Spread, tuple[s
         CatalogError: there is none of that name, or no rate of it is known.
     """
     count, _, rest = name.partition("x ")
-    num_drives = int(count) if count.strip().isdigit() and rest and int(count) > 0 else 1
+    num_drives = int(count) if count.strip().isdecimal() and len(count) < 8 and rest and int(count) > 0 else 1
+    if num_drives > MOST_DRIVES:
+        raise CatalogError(f"storage {name!r:.60}: {num_drives} drives are more than {MOST_DRIVES:,}")
     store = devices.find_storage(name if num_drives == 1 else rest.strip())
     nominal = store.read_bytes_per_s if isinstance(store, Ssd) else store.bytes_per_s
     measured = store.measured_read_bytes_per_s if isinstance(store, Ssd) else store.measured_bytes_per_s

@@ -6,7 +6,7 @@ from statistics import median
 
 from bench.analyse.calibrate import MIN_LENGTHS, CalibratedModel, calibrate
 from bench.analyse.costmodel import CostModel, TimeModel
-from bench.analyse.describe_machine import Setting, build_model
+from bench.analyse.describe_machine import Setting, build_model, say_misfit
 from bench.analyse.modelled import find_marginal, find_whole
 from bench.analyse.published import CROSSOVER, RATES, Row, RowsError, expected_numbers, find_model, refusals
 from bench.catalog.devices import Devices
@@ -122,7 +122,7 @@ def describe_row(row: Row, devices: Devices) -> CostModel:
     """The cost model of the row's setup, uncalibrated.
 
     Raises:
-        CatalogError: its KV bytes are not those of the model, or a figure is missing.
+        CatalogError: its KV bytes are not those of the model, its weights do not fit, or a figure is missing.
     """
     model = find_model(row.text["model"])
     if model is None:
@@ -135,7 +135,11 @@ def describe_row(row: Row, devices: Devices) -> CostModel:
         kv_dtype=kv_dtype,
         bytes_per_s=None if row.loads_from_memory else row.storage_bytes_per_s,
     )
-    return build_model(model, setting, devices)
+    cost = build_model(model, setting, devices)
+    misfit = say_misfit(cost, devices.find_gpu(row.text["gpu"]), model)
+    if misfit is not None:
+        raise CatalogError(misfit)
+    return cost
 
 
 def _kv_dtype(row: Row, geometry: Geometry) -> str:

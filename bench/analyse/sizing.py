@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
+from typing import Literal
 
 from bench.analyse.answer import Point
 from bench.analyse.demand import Demand
@@ -20,15 +21,17 @@ class Throughput:
         num_gpus: that measured it; also the smallest number that runs the model.
         source: who says so.
         extrapolated: lengths were asked for that nobody measured.
+        origin: `modelled` where nobody measured it at all, which every table then says.
     """
 
     tokens_per_s: float
     num_gpus: int
     source: str
     extrapolated: bool = False
+    origin: Literal["measured", "modelled"] = "measured"
 
     def __post_init__(self) -> None:
-        require_positive("measured throughput", self.tokens_per_s, unit="tokens/s")
+        require_positive(f"{self.origin} throughput", self.tokens_per_s, unit="tokens/s")
         require_positive("measured GPUs", self.num_gpus)
 
 

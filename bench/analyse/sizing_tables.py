@@ -73,11 +73,12 @@ def _demand_rows(sizing: Sizing) -> Iterable[Row]:
 def _gpu_rows(sizing: Sizing) -> Iterable[Row]:
     measured = sizing.measured
     beyond = "; extrapolated beyond the lengths measured" if measured.extrapolated else ""
-    yield Row("measured throughput", measured.tokens_per_s, "tokens/s", measured.source + beyond)
-    yield Row("GPUs measured", measured.num_gpus, "GPUs", "the smallest group that is added")
-    yield Row("utilisation", sizing.utilisation, "share", "of the measured throughput, to plan with")
+    origin = measured.origin
+    yield Row(f"{origin} throughput", measured.tokens_per_s, "tokens/s", measured.source + beyond)
+    yield Row(f"GPUs {origin}", measured.num_gpus, "GPUs", "the smallest group that is added")
+    yield Row("utilisation", sizing.utilisation, "share", f"of the {origin} throughput, to plan with")
     without, with_reuse = sizing.gpus_without_reuse, sizing.gpus_with_reuse
-    formula = "target / (measured x utilisation) x GPUs measured"
+    formula = f"target / ({origin} x utilisation) x GPUs {origin}"
     for name, count, how in (
         ("without reuse", without, formula),
         ("with reuse", with_reuse, f"{formula} x work still done"),

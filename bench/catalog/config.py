@@ -84,7 +84,7 @@ def resolve_model(spec: str) -> Model:
     if found is not None:
         return found
     path = Path(spec).expanduser()
-    if _exists(path):
+    if spec.strip() and _exists(path):
         return read_config(path)
     if HUB_NAME.fullmatch(spec) and not spec.endswith(".json"):
         file = fetch_config(spec)

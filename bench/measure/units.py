@@ -19,6 +19,8 @@ BYTE_UNITS = {
     "TiB": 2**40,
 }
 SECOND_UNITS = {"ms": Decimal("0.001"), "": Decimal(1), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+MOST_BYTES = 10**24
+MOST_SECONDS = 10**11
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
@@ -36,6 +38,8 @@ def parse_bytes(text: str) -> int:
     num_bytes = int(Decimal(found[1]) * BYTE_UNITS[found[2]])
     if num_bytes == 0:
         raise ValueError(f"{text!r} is no byte at all: write a size above 0")
+    if num_bytes > MOST_BYTES:
+        raise ValueError(f"{text!r:.60} is more than there is anywhere: at most 1000000000 PB")
     return num_bytes
 
 
@@ -63,7 +67,10 @@ def parse_duration(text: str) -> float:
     found = _NUMBER.fullmatch(text.strip())
     if found is None or found[2] not in SECOND_UNITS or Decimal(found[1]) == 0:
         raise ValueError(f"{text!r} is not a duration: write it like 180s, 2m or 120")
-    return float(Decimal(found[1]) * SECOND_UNITS[found[2]])
+    seconds = Decimal(found[1]) * SECOND_UNITS[found[2]]
+    if seconds > MOST_SECONDS:
+        raise ValueError(f"{text!r:.60} is longer than {MOST_SECONDS} seconds")
+    return float(seconds)
 
 
 def format_bytes(num_bytes: float) -> str:

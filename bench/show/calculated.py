@@ -1,6 +1,8 @@
 """Writes figures of calculated values: equal inputs give equal bytes."""
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -13,6 +15,19 @@ METADATA: dict[str, dict[str, None]] = {".png": {"Software": None}, ".svg": {"Da
 
 class PlaceError(ValueError):
     """A place where nothing can be written; one line that says why."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What is written to `path` inside this is written, or refused in one line.
+
+    Raises:
+        PlaceError: the system does not let us; says why.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise PlaceError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def require_figure_name(path: Path) -> None:

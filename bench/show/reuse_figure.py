@@ -1,6 +1,7 @@
 """Draws a reuse simulation: hit ratio against the capacity of the cache, or hit ratio and seconds per round."""
 
 import io
+import math
 from pathlib import Path
 
 import matplotlib as mpl
@@ -10,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from bench.analyse.reuse.savings import Prices
+from bench.show.numbers import format_tokens
 from bench.show.write import write_bytes_safely
 
 LABELS = {"lru": "LRU", "lfu": "LFU", "fifo": "FIFO", "optimal": "optimal (Belady)"}
@@ -51,6 +54,44 @@ def _add_share_scale(axes: Axes, most: float) -> None:
         return np.asarray(share) * most
 
     axes.secondary_yaxis("right", functions=(to_share, to_ratio)).set_ylabel("share of the maximum")
+
+
+def draw_savings(axes: Axes, table: pd.DataFrame, prices: Prices) -> None:
+    """Share of the prefill seconds that hits save over the capacity: free hits as the bound, and hits that are loaded.
+
+    Args:
+        axes: to draw on.
+        table: of one policy and pool, made by `bench.analyse.reuse.table.hit_table` with `prices`.
+        prices: what recomputing and loading cost.
+    """
+    points = table[table["capacity_tokens"] > 0].sort_values("capacity_tokens")
+    names = {
+        "free_hit": "if a hit is free (bound)",
+        "always_load": "load every hit",
+        "beyond_crossover": loaded_rule(prices),
+    }
+    for (strategy, label), style in zip(names.items(), (":", "--", "-"), strict=True):
+        share = points[f"{strategy}_saved_s"] / points["recompute_s"] * 100
+        axes.plot(points["capacity_tokens"], share, style, marker="o", markersize=3, label=label)
+    axes.axhline(0.0, color="0.7", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_xlabel("capacity [tokens]")
+    axes.set_ylabel("prefill seconds saved [%]")
+    axes.set_title("What hits are worth, modelled: no queueing, no batching")
+    axes.legend(fontsize="small")
+
+
+def loaded_rule(prices: Prices) -> str:
+    """Which hits are loaded."""
+    tokens = prices.crossover_tokens
+    if tokens is None:
+        return "load where faster"
+    name = "modelled C*" if prices.modelled else "C*"
+    return (
+        f"never load ({name} = ∞)"
+        if math.isinf(tokens)
+        else f"load from {name} = {format_tokens(tokens)} tokens"
+    )
 
 
 def draw_rounds(axes: Axes, table: pd.DataFrame, column: str, *, label: str) -> None:

@@ -8,8 +8,8 @@ import pandas as pd
 
 from bench.analyse.reuse.savings import Prices
 from bench.analyse.reuse.trace import Trace
-from bench.show.numbers import MISSING, format_bytes, format_tokens, round_digits
-from bench.show.reuse_figure import LABELS
+from bench.show.numbers import MISSING, format_bytes, format_tokens, printable, round_digits
+from bench.show.reuse_figure import LABELS, loaded_rule
 from bench.show.table import align
 
 PER_HEADING = {
@@ -84,7 +84,7 @@ def saving_lines(table: pd.DataFrame, prices: Prices) -> list[str]:
 def describe_prices(table: pd.DataFrame, prices: Prices) -> Iterator[str]:
     """Where the seconds come from, and how far they can be trusted."""
     low, high = prices.curves.measured_range or (None, None)
-    yield f"prefill seconds, modelled without queueing or batching, from {prices.source}"
+    yield f"prefill seconds, modelled without queueing or batching, from {printable(prices.source)}"
     share = float(table["extrapolated_share"].max()) if "extrapolated_share" in table and len(table) else 0.0
     if share > 0:
         yield (
@@ -93,15 +93,8 @@ def describe_prices(table: pd.DataFrame, prices: Prices) -> Iterator[str]:
         )
     if "recompute_s" in table and len(table) and "free_hit_saved_s" in table:
         yield f"recomputing everything takes {round_digits(float(table['recompute_s'].iloc[0]))} s of prefill"
-    yield from (f"notice: {notice}" for notice in prices.notices)
-
-
-def loaded_rule(prices: Prices) -> str:
-    """Which hits are loaded."""
-    tokens = prices.crossover_tokens
-    if tokens is None:
-        return "load where faster"
-    return "never load (C* = ∞)" if math.isinf(tokens) else f"load from C* = {format_tokens(tokens)} tokens"
+    yield from (f"notice: {printable(notice)}" for notice in prices.notices)
+    yield from (f"supposed: {printable(notice)}" for notice in prices.supposed)
 
 
 def depth_lines(table: pd.DataFrame, kv_bytes_per_token: float | None) -> list[str]:

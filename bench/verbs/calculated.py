@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from bench.show.calculated import require_csv_place, require_figure_name
+from bench.show.calculated import require_csv_place, require_figure_name, writing
 from bench.show.tables import Tables, records, write_tables
 from bench.verbs.options import option, out
 
@@ -31,9 +31,13 @@ def show_tables(
     as_json: bool,
 ) -> None:
     """Write what was asked for; print the tables as text, or as JSON alone."""
-    written = [] if csv is None else write_tables(csv, tables)
+    written = []
+    if csv is not None:
+        with writing(csv):
+            written = write_tables(csv, tables)
     if plot is not None:
-        draw(plot, tables)
+        with writing(plot):
+            draw(plot, tables)
         written.append(plot)
     if as_json:
         print(json.dumps({name: records(frame) for name, frame in tables.items()}, indent=1))

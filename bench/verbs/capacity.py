@@ -9,13 +9,13 @@ from bench.analyse.gpumemory import gpu_table
 from bench.analyse.inputs import InputError, join_counts, parse_counts
 from bench.analyse.talk import CONTEXTS, LENGTHS, RESERVE_SHARE, USERS, talk_tables
 from bench.catalog.config import resolve_model
-from bench.catalog.devices import read_devices
+from bench.catalog.devices import Devices, read_devices
 from bench.catalog.figure import pick_figure
 from bench.measure.units import parse_bytes
 from bench.show.capacity_figure import write_capacity_figure
 from bench.show.capacity_text import capacity_text
 from bench.verbs.calculated import Csv, Plot, require_places, show_tables
-from bench.verbs.options import Json, option, parsed
+from bench.verbs.options import Catalogue, Json, given_flags, option, parsed
 
 SHOWN_ALIKE = {"csv", "plot", "as_json"}  # options that also the talk's tables take
 
@@ -37,6 +37,7 @@ def capacity(
     gpu: Annotated[str | None, option("a GPU of the catalogue, for its memory")] = None,
     gpu_memory: Annotated[str | None, option("memory of one GPU, such as 80GB or 79.6GiB")] = None,
     reserve: Annotated[float, option("share of GPU memory for activations and the rest")] = RESERVE_SHARE,
+    catalogue: Catalogue = None,
     csv: Csv = None,
     plot: Plot = None,
     as_json: Json = False,
@@ -55,7 +56,7 @@ def capacity(
             "users": users_table(caches, parse_counts("users", users), contexts),
             "room": room_table(caches, parsed(parse_bytes, dram) or 0, contexts),
         }
-        memory_bytes = _find_memory(gpu, parsed(parse_bytes, gpu_memory))
+        memory_bytes = _find_memory(gpu, parsed(parse_bytes, gpu_memory), read_devices(catalogue))
         if memory_bytes is not None:
             tables["gpu"] = gpu_table(
                 caches, memory_bytes, contexts, weight_dtype=dtype, reserve_share=reserve
@@ -63,13 +64,13 @@ def capacity(
     show_tables(tables, text=capacity_text, draw=write_capacity_figure, csv=csv, plot=plot, as_json=as_json)
 
 
-def _find_memory(gpu: str | None, given_bytes: int | None) -> int | None:
+def _find_memory(gpu: str | None, given_bytes: int | None, devices: Devices) -> int | None:
     """Memory of one GPU: as given, or of the catalogue; None when no GPU is named."""
     if gpu is None:
         return given_bytes
     if given_bytes is not None:
         raise InputError("give --gpu or --gpu-memory, not both")
-    figure = pick_figure(read_devices().find_gpu(gpu).memory_bytes)
+    figure = pick_figure(devices.find_gpu(gpu).memory_bytes)
     if figure is None:
         raise InputError(f"--gpu {gpu}: its memory is not in the catalogue; try --gpu-memory 80GB")
     return round(figure.value)
@@ -77,10 +78,8 @@ def _find_memory(gpu: str | None, given_bytes: int | None) -> int | None:
 
 def _refuse_unused(context: typer.Context) -> None:
     """Without a model the talk's figures are shown, and they take no other numbers."""
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if name not in SHOWN_ALIKE and source is not None and source.name == "COMMANDLINE":
-            flag = "--" + {"tokens": "context"}.get(name, name).replace("_", "-")
+    for name, flag in given_flags(context).items():
+        if name not in SHOWN_ALIKE:
             raise InputError(
                 f"{flag} needs a model; without one the talk's own figures are shown; try --model llama-3.3-70b"
             )

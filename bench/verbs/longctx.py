@@ -14,7 +14,7 @@ from bench.measure.units import parse_rate
 from bench.show.longctx_figure import write_longctx_figure
 from bench.show.longctx_text import longctx_text
 from bench.verbs.calculated import Csv, Plot, require_places, show_tables
-from bench.verbs.options import Json, option, parsed
+from bench.verbs.options import Catalogue, Json, option, parsed
 
 SHORTEST, LONGEST = 1_000, 1_000_000
 MOST_TOKENS = 100_000_000
@@ -33,6 +33,7 @@ def longctx(
     dtype: Annotated[str, option("of the weights: bfloat16, float16, fp8")] = "bfloat16",
     kv_dtype: Annotated[str, option("of the KV cache: bfloat16, fp8, …")] = "bfloat16",
     engine: Annotated[str, option("vllm, or kernels: without an engine, a bound")] = "vllm",
+    catalogue: Catalogue = None,
     csv: Csv = None,
     plot: Plot = None,
     as_json: Json = False,
@@ -43,7 +44,7 @@ def longctx(
         raise InputError(f"--longest must be above {SHORTEST:,} and at most {MOST_TOKENS:,}, not {longest:,}")
     if num_gpus < 1:
         raise InputError(f"--num-gpus must be 1 or more, not {num_gpus}")
-    known, devices = resolve_model(model), read_devices()
+    known, devices = resolve_model(model), read_devices(catalogue)
     rates = [parsed(parse_rate, text) for text in bandwidth.split(",")]
     costs = [
         build_model(

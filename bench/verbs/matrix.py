@@ -23,17 +23,17 @@ from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices, read_devices
 from bench.measure.plan import PlanError
 from bench.measure.record import read_run, read_samples
+from bench.show.calculated import writing
 from bench.show.facts import device_name, main_spot, storage_name
 from bench.show.files import write_frame
 from bench.show.matrix_figure import draw_curves, draw_matrix, png_of
 from bench.show.write import write_bytes_safely
-from bench.verbs.options import RESULTS, SCRATCH, option, out
+from bench.verbs.options import RESULTS, SCRATCH, Catalogue, option, out
 
 MODELS = "qwen3-8b,llama-3.1-8b,qwen3-32b,llama-3.1-70b,gpt-oss-120b,deepseek-v3"
 GPUS = "l40s,a100-sxm-80gb,h100-sxm,h200-sxm,b200-sxm"
 STORAGES = "ceph-rgw-s3,pm9a3,d7-ps1010,4x pm9a3,ethernet-400g,mooncake-4x200g"
 LONG_LENGTHS = (*(1024 * 2**power for power in range(10)), 1_000_000)
-Catalogue = Annotated[Path | None, option("TOML file with devices of yours, as in bench/catalog/gpus.toml")]
 
 
 def matrix(
@@ -48,13 +48,16 @@ def matrix(
     """C* over models, GPUs and storages, modelled, with the measured answers of `results` beside them."""
     devices = read_devices(catalogue)
     names = [_names(text, what) for text, what in ((models, "--models"), (gpus, "--gpus"), (ssds, "--ssds"))]
+    if results != RESULTS and not results.is_dir():
+        raise PlanError(f"--results {results}: there is no such folder")
     modelled = fill_matrix(names[0], names[1], names[2], devices, dtype=dtype)
     cells = [*modelled, *_measured(results)]
-    folder.mkdir(parents=True, exist_ok=True)
-    write_frame(folder / "matrix.csv", matrix_frame(cells))
     size = (4.5 + 0.9 * len({cell.storage for cell in cells}), 1.6 + 0.3 * (len(cells) / len(names[2]) + 2))
-    write_bytes_safely(folder / "matrix.png", png_of(lambda axes: draw_matrix(axes, cells), size))
-    _write_curves(folder, names[0], names[1], devices=devices, dtype=dtype)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_frame(folder / "matrix.csv", matrix_frame(cells))
+        write_bytes_safely(folder / "matrix.png", png_of(lambda axes: draw_matrix(axes, cells), size))
+        _write_curves(folder, names[0], names[1], devices=devices, dtype=dtype)
     out.print(
         f"modelled: {len(modelled)} cells; measured: {len(cells) - len(modelled)} from {results}",
         markup=False,

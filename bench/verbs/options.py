@@ -1,6 +1,6 @@
 """What the verbs share: how options are declared and read, and where results go."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -16,9 +16,14 @@ from kvio.backends import find_backend
 RESULTS = Path("results")
 SCRATCH = RESULTS / "scratch"
 T = TypeVar("T")
+Given = TypeVar("Given")
 
 out = Console(soft_wrap=True, highlight=False)
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+Catalogue = Annotated[
+    Path | None,
+    typer.Option(help="TOML file with devices of yours, in the format of bench/catalog/gpus.toml"),
+]
 
 
 def option(help_text: str) -> Any:  # noqa: ANN401 — what typer takes as metadata
@@ -26,8 +31,8 @@ def option(help_text: str) -> Any:  # noqa: ANN401 — what typer takes as metad
     return typer.Option(help=help_text)
 
 
-def parsed(read: Callable[[str], T], text: str | None) -> T | None:
-    """Read an option as `read` does; a text that it refuses is a usage error."""
+def parsed(read: Callable[[Given], T], text: Given | None) -> T | None:
+    """Read an option as `read` does; what it refuses is a usage error."""
     if text is None:
         return None
     try:
@@ -69,6 +74,27 @@ def _that_know(name: str, backends: list[str]) -> list[str]:
             f"no option {name!r} of {' and '.join(backends)}; there are: {', '.join(known) or 'none'}"
         )
     return knowing
+
+
+def given_flags(context: typer.Context) -> dict[str, str]:
+    """Flags that stand on the command line, by the name of their parameter."""
+    flags = {}
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name is not None and source is not None and source.name == "COMMANDLINE":
+            flags[parameter.name] = parameter.opts[0]
+    return flags
+
+
+def require_unused(context: typer.Context, names: Collection[str], why: str) -> None:
+    """Stop on flags that would be ignored; `names` are those of their parameters.
+
+    Raises:
+        PlanError: says which flag, and why.
+    """
+    for name, flag in given_flags(context).items():
+        if name in names:
+            raise PlanError(f"{flag} {why}")
 
 
 def make_scratch(data_dir: Path) -> None:

@@ -22,14 +22,15 @@ from bench.measure.plan import PlanError, parse_lengths
 from bench.measure.record import read_run, read_samples
 from bench.measure.units import parse_rate
 from bench.show.modelled import answer_csv, answer_text, outcome_lines
-from bench.verbs.options import Json, option, out, parsed
+from bench.verbs.options import Catalogue, Json, option, out, parsed, require_unused
 
 FAILED = 1
+MOST_TOKENS = 2**31
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072)
 LONGEST = 131_072
+OF_A_MACHINE = ("num_gpus", "dtype", "kv_dtype", "engine")
 
 predict = typer.Typer(add_completion=False, rich_markup_mode=None, invoke_without_command=True)
-Catalogue = Annotated[Path | None, option("TOML file with devices of yours, as in bench/catalog/gpus.toml")]
 
 
 @predict.callback()
@@ -67,6 +68,7 @@ def predict_setting(
     if sweep is not None:
         if model is not None or gpu is not None:
             raise PlanError("--from takes model and machine from the sweep: leave --model and --gpu out")
+        require_unused(context, OF_A_MACHINE, "is of a described machine; --from has its own: leave it out")
         fitted = _from_sweep(sweep, ssd=ssd, rate=rate, devices=devices)
         _print(_answer_sweep(fitted, lengths, chunk_tokens), as_json=as_json, as_csv=as_csv)
         return
@@ -104,6 +106,8 @@ def check(
 ) -> None:
     """Predict published rows, print the error of each, and the median of all."""
     names = tuple(name.strip() for name in calibrate.split(",") if name.strip()) if calibrate else ()
+    if calibrate is not None and not names:
+        raise PlanError("--calibrate names no row: give the ids of at least three rows of one setup")
     outcomes = check_rows(read_rows(rows), read_devices(catalogue), calibrate_on=names)
     out.print("\n".join(outcome_lines(outcomes)), markup=False)
     if median_error(outcomes)[1] == 0:
@@ -112,7 +116,7 @@ def check(
 
 def _read_lengths(tokens: str) -> tuple[int, ...] | None:
     lengths = parse_lengths(tokens)
-    if lengths is not None and not all(2 <= n <= 2**31 for n in lengths):
+    if lengths is not None and not all(2 <= n <= MOST_TOKENS for n in lengths):
         raise PlanError(f"token list {tokens!r:.60}: a prefix has at least 2 tokens, and at most 2^31")
     return None if lengths is None else tuple(sorted(set(lengths)))
 
@@ -121,6 +125,8 @@ def _require_counts(num_gpus: int, chunk_tokens: int) -> None:
     for name, value in (("--num-gpus", num_gpus), ("--chunk-tokens", chunk_tokens)):
         if value < 1:
             raise PlanError(f"{name} {value} is not 1 or more")
+        if value > MOST_TOKENS:
+            raise PlanError(f"{name} {value} is more than 2^31")
 
 
 def _from_sweep(folder: Path, *, ssd: str | None, rate: float | None, devices: Devices) -> SweepModel:

@@ -12,6 +12,9 @@ from bench.analyse.reuse.depths import depth_table
 from bench.analyse.reuse.fleet import open_fleet
 from bench.analyse.reuse.pools import run_here
 from bench.analyse.reuse.table import choose_capacities, hit_table
+from bench.catalog.devices import read_devices
+from bench.measure.units import parse_rate
+from bench.show.calculated import writing
 from bench.show.files import write_frame
 from bench.show.reuse_figure import write_reuse_figure
 from bench.show.reuse_table import (
@@ -22,13 +25,11 @@ from bench.show.reuse_table import (
     hit_lines,
     saving_lines,
 )
-from bench.verbs.options import option, out
+from bench.verbs.options import Catalogue, option, out, parsed, require_unused
+from bench.verbs.reuse_prices import Machine, find_bytes_per_token, find_fetches, find_prices
 from bench.verbs.reuse_question import (
     Question,
     Routing,
-    find_bytes_per_token,
-    find_fetches,
-    find_prices,
     parse_capacities,
     parse_policies,
     parse_tiers,
@@ -42,6 +43,7 @@ SUSPECT = 3
 
 
 def reuse(
+    context: typer.Context,
     trace: Annotated[Path | None, typer.Argument(help="Mooncake-format JSON lines, plain or gzip")] = None,
     capacity: Annotated[
         str, option("of all instances together: tokens (1e6,3e6) or bytes (100GB,1TB); auto: 1-2-5 series")
@@ -53,8 +55,8 @@ def reuse(
     block_tokens: Annotated[int, option("tokens that one hash id of the trace stands for")] = 512,
     merge: Annotated[int, option("simulate blocks so many times as large")] = 1,
     skip_bad: Annotated[bool, option("leave out lines that cannot be read, and count them")] = False,
-    model: Annotated[str | None, option("whose KV bytes a token takes, for capacities in bytes")] = None,
-    kv_dtype: Annotated[str, option("of --model: bfloat16, float16, fp8 …")] = "bfloat16",
+    model: Annotated[str | None, option("whose KV is kept: for capacities in bytes, and with --gpu")] = None,
+    kv_dtype: Annotated[str, option("of --model's KV: bfloat16, float16, fp8 …")] = "bfloat16",
     bytes_per_token: Annotated[float | None, option("KV bytes of a token, in place of --model")] = None,
     instances: Annotated[int, option("serving instances: pools of their own against one shared pool")] = 1,
     route: Annotated[str, option("how requests reach instances: session or round-robin")] = "session",
@@ -70,7 +72,15 @@ def reuse(
     curve: Annotated[
         Path | None, option("price the hits with a CSV: prefix_tokens,recompute_s,load_s[,first_token_s]")
     ] = None,
-    gpus: Annotated[int, option("GPUs that run the model together, for GPU-seconds")] = 1,
+    gpu: Annotated[
+        str | None, option("price the hits with the cost model: this GPU of the catalogue running --model")
+    ] = None,
+    ssd: Annotated[str | None, option("with --gpu: drive or network of the catalogue, or dram")] = None,
+    bandwidth: Annotated[str | None, option("with --gpu: rate of the storage, such as 10GB/s")] = None,
+    dtype: Annotated[str, option("with --gpu: of the weights, bfloat16, float16, fp8")] = "bfloat16",
+    engine: Annotated[str, option("with --gpu: vllm, or kernels for a bound without an engine")] = "vllm",
+    catalogue: Catalogue = None,
+    gpus: Annotated[int, option("GPUs that run the model together, for GPU-seconds and --gpu")] = 1,
     generate: Annotated[
         str | None,
         option("made-up conversations: users=50,rounds=10,system=1000,history=20000,question=50,answer=100"),
@@ -83,7 +93,9 @@ def reuse(
 ) -> None:
     """Hit ratio of a request trace against the capacity of a cache, and what the hits are worth; modelled."""
     require_outputs(csv, plot)
-    prices = find_prices(from_, curve, series=series, num_gpus=gpus)
+    _require_used(context, gpu=gpu, sweep=from_, priced=gpu or from_ or curve, model=model)
+    machine = Machine(model, gpu, ssd, parsed(parse_rate, bandwidth), dtype, kv_dtype, engine)
+    prices = find_prices(from_, curve, machine, read_devices(catalogue), series=series, num_gpus=gpus)
     token_bytes = find_bytes_per_token(model, bytes_per_token, kv_dtype=kv_dtype, sweep=from_)
     question = Question(
         token_bytes=token_bytes,
@@ -101,13 +113,31 @@ def reuse(
     table = _show_tiers(question, workload) if question.tiers else _show_capacities(question, workload)
     _say(f"notice: {notice}" for notice in workload.trace.notices)
     if csv is not None:
-        write_frame(csv, table.assign(origin=table.attrs["origin"]))
+        with writing(csv):
+            write_frame(csv, table.assign(origin=table.attrs["origin"]))
         _say([str(csv)])
     if plot is not None:
-        write_reuse_figure(plot, table)
+        with writing(plot):
+            write_reuse_figure(plot, table)
         _say([str(plot)])
     if question.prices is not None and not question.prices.conclusive:
         raise typer.Exit(SUSPECT)
+
+
+def _require_used(
+    context: typer.Context, *, gpu: str | None, sweep: Path | None, priced: object, model: str | None
+) -> None:
+    """Stop on options that nothing would read."""
+    if gpu is None:
+        names = ("ssd", "bandwidth", "dtype", "engine", "catalogue")
+        require_unused(context, names, "describes the machine of --gpu: add --gpu and --model")
+    if sweep is None:
+        require_unused(context, ("series",), "chooses a load series of --from: add --from RESULT")
+    if priced is None:
+        why = "counts GPU-seconds, which need prices: add --gpu, --from or --curve"
+        require_unused(context, ("gpus",), why)
+    if model is None:
+        require_unused(context, ("kv_dtype",), "is of --model: add --model")
 
 
 def _say(lines: Iterable[str]) -> None:

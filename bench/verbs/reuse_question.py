@@ -1,26 +1,21 @@
-"""What `reuse` is asked: capacities, policies, tiers, routing and prices, read from its options and checked."""
+"""What `reuse` is asked: capacities, policies, tiers and routing, read from its options and checked."""
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from bench.analyse.analysis import analyse
-from bench.analyse.reuse.curves import prices_of_sweep, read_prices
 from bench.analyse.reuse.fleet import require_ray
-from bench.analyse.reuse.savings import Curve, Prices, fetch_seconds
+from bench.analyse.reuse.savings import Prices
 from bench.analyse.reuse.simulate import Policy, capacity_in_tokens, require_policy
 from bench.analyse.reuse.tiers import Tier, WritePolicy, require_tiers
 from bench.analyse.reuse.trace import Unit
-from bench.catalog.config import resolve_model
 from bench.measure.plan import PlanError
-from bench.measure.record import read_run, read_samples
 from bench.measure.units import parse_bytes, parse_rate
+from bench.verbs.reuse_prices import TieredRate, find_fetches
 
 FIGURE_FORMS = (".png", ".svg", ".pdf")
 MOST_INSTANCES = 100_000
-TieredRate = tuple[Tier, float | None]  # a tier, and its rate in bytes per second
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +52,8 @@ def require_fitting(question: Question, plot: Path | None, *, is_made_up: bool) 
         raise PlanError(f"--session-blocks must be at least 1, got {routing.session_blocks}")
     if question.fleet is not None:
         require_ray()
+    if plot is not None and question.capacities_tokens is not None and not any(question.capacities_tokens):
+        raise PlanError("--plot draws over the capacity on a log scale: ask for one above 0")
     if question.tiers:
         _require_fitting_tiers(question, plot, is_made_up=is_made_up)
 
@@ -102,7 +99,7 @@ def parse_capacities(text: str, kv_bytes_per_token: float | None) -> tuple[int, 
     return tuple(dict.fromkeys(parse_capacity(part.strip(), kv_bytes_per_token) for part in text.split(",")))
 
 
-def parse_capacity(text: str, kv_bytes_per_token: float | None) -> int:
+def parse_capacity(text: str, kv_bytes_per_token: float | None, *, flag: str = "--capacity") -> int:
     """Tokens of "1e6" (tokens) or "100GB" (bytes, which need the KV bytes of a token)."""
     try:
         tokens = float(text)
@@ -118,46 +115,7 @@ def parse_capacity(text: str, kv_bytes_per_token: float | None) -> int:
             )
         return capacity_in_tokens(num_bytes, kv_bytes_per_token)
     except ValueError as error:
-        raise PlanError(f"--capacity: {error}; tokens are a number such as 3e6") from None
-
-
-def find_bytes_per_token(
-    model: str | None, bytes_per_token: float | None, *, kv_dtype: str, sweep: Path | None
-) -> float | None:
-    """KV bytes of one token of the whole model: as given, of the model, of the sweep; None when not said."""
-    if bytes_per_token is not None:
-        if model is not None:
-            raise PlanError("give --model or --bytes-per-token, not both")
-        if not 0 < bytes_per_token < math.inf:
-            raise PlanError(f"--bytes-per-token must be positive and finite, got {bytes_per_token}")
-        return bytes_per_token
-    if model is not None:
-        _require_model_of(sweep, model)
-        return resolve_model(model).geometry.layout(kv_dtype).bytes_per_token
-    return read_run(sweep).kv_bytes_per_token if sweep is not None else None
-
-
-def _require_model_of(sweep: Path | None, model: str) -> None:
-    """Stop on capacities of one model priced with the times of another."""
-    if sweep is not None and (measured := read_run(sweep).model_name) != resolve_model(model).name:
-        raise PlanError(f"--model {model} is not what {sweep} measured ({measured}): leave --model out")
-
-
-def find_prices(
-    sweep: Path | None, curve: Path | None, *, series: str | None, num_gpus: int
-) -> Prices | None:
-    """What recomputing and loading cost, from a sweep or a table; None when neither is named."""
-    if sweep is not None and curve is not None:
-        raise PlanError("give --from or --curve, not both")
-    if num_gpus < 1:
-        raise PlanError(f"--gpus must be at least 1, got {num_gpus}")
-    if curve is not None:
-        return replace(read_prices(curve), num_gpus=num_gpus)
-    if sweep is None:
-        return None
-    run, (samples, _) = read_run(sweep), read_samples(sweep)
-    prices = prices_of_sweep(run, analyse(run, samples), series=series, source=str(sweep))
-    return replace(prices, num_gpus=num_gpus)
+        raise PlanError(f"{flag}: {error}; tokens are a number such as 3e6") from None
 
 
 def parse_tiers(texts: Sequence[str], kv_bytes_per_token: float | None) -> tuple[TieredRate, ...]:
@@ -185,31 +143,8 @@ def parse_tier(text: str, kv_bytes_per_token: float | None) -> TieredRate:
                 raise PlanError(
                     f"--tier {text!r}: {word!r} is none of through, back, selective, shared, or a rate like 3GB/s"
                 ) from None
-    return Tier(name.strip(), parse_capacity(size, kv_bytes_per_token), write, shared), rate
-
-
-def find_fetches(
-    tiers: Sequence[TieredRate], prices: Prices | None, kv_bytes_per_token: float | None
-) -> Mapping[str, Curve]:
-    """Seconds to bring tokens from each tier below the first: at its rate, else as the load curve says."""
-    fetches: dict[str, Curve] = {}
-    for tier, rate in tiers[1:]:
-        if rate is not None and prices is None:
-            raise PlanError(
-                f"tier {tier.name} has a rate; what recomputing costs is missing: add --from or --curve"
-            )
-        if rate is not None and kv_bytes_per_token is None:
-            raise PlanError(f"tier {tier.name} has a rate in bytes: add --model or --bytes-per-token")
-        if prices is not None:
-            fetches[tier.name] = _fetch_curve(rate, prices, kv_bytes_per_token)
-    return fetches
-
-
-def _fetch_curve(rate: float | None, prices: Prices, kv_bytes_per_token: float | None) -> Curve:
-    if rate is None or kv_bytes_per_token is None:
-        return lambda tokens: fetch_seconds(tokens, prices.curves)
-    seconds_per_token = kv_bytes_per_token / rate
-    return lambda tokens: tokens * seconds_per_token
+    capacity_tokens = parse_capacity(size, kv_bytes_per_token, flag=f"--tier {name.strip()}")
+    return Tier(name.strip(), capacity_tokens, write, shared), rate
 
 
 def require_outputs(csv: Path | None, plot: Path | None) -> None:

@@ -8,11 +8,12 @@ import typer
 from bench.analyse.demand import find_demand
 from bench.analyse.deployment import Prices, Sizing
 from bench.analyse.sizing_tables import size_tables
+from bench.catalog.devices import read_devices
 from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.sizing_figure import write_sizing_figure
 from bench.show.sizing_text import sizing_text
 from bench.verbs.calculated import Csv, Plot, require_places, show_tables
-from bench.verbs.options import Json, option, parsed
+from bench.verbs.options import Catalogue, Json, option, parsed, require_unused
 from bench.verbs.size_question import (
     find_drive,
     find_media,
@@ -25,6 +26,7 @@ from bench.verbs.size_question import (
 
 
 def size(
+    context: typer.Context,
     model: Annotated[str | None, option("catalogue key, config.json or hub name")] = None,
     throughput: Annotated[
         float | None, option("prompt tokens/s measured at this length, without reuse")
@@ -41,6 +43,10 @@ def size(
     trace: Annotated[
         Path | None, option("prompts and hits of a Mooncake-format trace against --capacity")
     ] = None,
+    block_tokens: Annotated[int, option("tokens that one hash id of the trace stands for")] = 512,
+    skip_bad: Annotated[
+        bool, option("leave out lines of the trace that cannot be read, and count them")
+    ] = False,
     policy: Annotated[str, option("of the trace's cache: lru, lfu, fifo, optimal")] = "lru",
     kept_output_tokens: Annotated[float, option("generated tokens of a request whose KV is stored")] = 0.0,
     kv_dtype: Annotated[str | None, option("dtype of the KV cache; default bfloat16 or the sweep's")] = None,
@@ -64,6 +70,7 @@ def size(
     reuse_per_day: Annotated[
         float | None, option("reuses of a stored token; default: from --capacity")
     ] = None,
+    catalogue: Catalogue = None,
     csv: Csv = None,
     plot: Plot = None,
     as_json: Json = False,
@@ -73,12 +80,17 @@ def size(
     basis = read_basis(model, from_, throughput=throughput, kv_dtype=kv_dtype, tp=tp)
     drive = find_drive(
         ssd,
+        read_devices(catalogue),
         capacity_bytes=parsed(parse_bytes, drive_capacity),
         read_bytes_per_s=parsed(parse_rate, drive_read),
         dwpd=dwpd,
         tbw_bytes=parsed(parse_bytes, tbw),
         warranty_years=warranty_years,
     )
+    if trace is None:
+        require_unused(context, ("policy", "block_tokens", "skip_bad"), "is of --trace: add --trace FILE")
+    if drive is None:
+        require_unused(context, ("warranty_years", "write_amplification"), "is of a drive: add --ssd NAME")
     media = find_media(
         dram_gb=price_dram_gb, ssd_gb=price_ssd_gb, lifetime_years=lifetime_years, occupancy=occupancy
     )
@@ -88,6 +100,8 @@ def size(
         hit_ratio=hit_ratio,
         trace=trace,
         policy=policy,
+        block_tokens=block_tokens,
+        skip_bad=skip_bad,
         capacity_bytes=parsed(parse_bytes, capacity),
     )
     demand = find_demand(

@@ -15,7 +15,7 @@ from bench.analyse.reuse.simulate import capacity_in_tokens, require_policy, sim
 from bench.analyse.sizing import Throughput, measured_throughput, recompute_curve
 from bench.analyse.tokencost import DRAM, SSD, Keeping
 from bench.catalog.config import resolve_model
-from bench.catalog.devices import Ssd, read_devices
+from bench.catalog.devices import Devices, Ssd
 from bench.catalog.figure import pick_figure
 from bench.measure.record import read_run, read_samples
 from bench.verbs.options import parsed
@@ -85,6 +85,8 @@ def read_requests(
     hit_ratio: float | None,
     trace: Path | None,
     policy: str,
+    block_tokens: int,
+    skip_bad: bool,
     capacity_bytes: int | None,
 ) -> Requests:
     """One mean request, or those of a trace against a cache of `capacity_bytes`.
@@ -102,14 +104,22 @@ def read_requests(
         raise InputError("--trace needs the size of the cache that it is simulated with; try --capacity 10TB")
     if not trace.is_file():
         raise InputError(f"{trace}: no such file; a trace in Mooncake's format is needed")
-    found = read_trace(trace)
+    if block_tokens < 1:
+        raise InputError(f"--block-tokens must be at least 1, not {block_tokens}")
+    found = read_trace(trace, block_tokens, skip_bad=skip_bad)
     token_bytes = cache.tensor_parallel * cache.rank.bytes_per_token
-    tokens = capacity_in_tokens(capacity_bytes, token_bytes)
+    tokens = parsed(lambda size: capacity_in_tokens(size, token_bytes), capacity_bytes) or 0
     chosen = parsed(require_policy, policy) or "lru"
     hits = simulate(found, chosen, capacities_tokens=[tokens])[0]
     span_s = float(found.timestamps_s[-1] - found.timestamps_s[0])
     listed = list(zip(found.input_tokens.tolist(), hits.tolist(), strict=True))
-    how = f"as given; {policy} over {trace.name}, {found.num_requests} requests, from a cold start"
+    how = "; ".join(
+        (
+            "as given",
+            f"{policy} over {trace.name}, {found.num_requests} requests, from a cold start",
+            *found.notices,
+        )
+    )
     return Requests(listed, found.num_requests / span_s if span_s > 0 else None, capacity_bytes, how)
 
 
@@ -144,6 +154,7 @@ def find_stored(requests: Requests, demand: Demand, retention_s: float | None) -
 
 def find_drive(
     ssd: str | None,
+    devices: Devices,
     *,
     capacity_bytes: int | None,
     read_bytes_per_s: float | None,
@@ -158,7 +169,7 @@ def find_drive(
     """
     if dwpd is not None and tbw_bytes is not None:
         raise InputError("give --dwpd or --tbw, not both")
-    known = None if ssd is None else _find_drive(ssd, warranty_years)
+    known = None if ssd is None else _find_drive(ssd, devices, warranty_years)
     capacity_bytes = capacity_bytes or (None if known is None else known.capacity_bytes)
     if capacity_bytes is None:
         if read_bytes_per_s is None and dwpd is None and tbw_bytes is None:
@@ -172,9 +183,9 @@ def find_drive(
     return given if known is None else _fill(given, known)
 
 
-def _find_drive(ssd: str, warranty_years: float) -> Drive:
+def _find_drive(ssd: str, devices: Devices, warranty_years: float) -> Drive:
     """A drive of the catalogue: the largest of its family, what was measured before what is printed."""
-    entry = read_devices().find_storage(ssd)
+    entry = devices.find_storage(ssd)
     if not isinstance(entry, Ssd):
         raise InputError(f"--ssd {ssd}: is a link or a store, not a drive")
     figures = {

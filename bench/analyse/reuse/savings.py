@@ -101,6 +101,8 @@ class Prices:
         num_gpus: GPUs that run the model together.
         conclusive: False when C* was asked for and could not be told.
         notices: what makes them suspect.
+        modelled: whether curves and C* are a cost model's.
+        supposed: what that model had to suppose.
     """
 
     curves: CostCurves
@@ -109,6 +111,8 @@ class Prices:
     num_gpus: int = 1
     conclusive: bool = True
     notices: tuple[str, ...] = ()
+    modelled: bool = False
+    supposed: tuple[str, ...] = ()
 
 
 def fetch_seconds(hit_tokens: IntArray | FloatArray, curves: CostCurves) -> FloatArray:

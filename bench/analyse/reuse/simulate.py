@@ -12,6 +12,7 @@ from bench.analyse.reuse.trace import IntArray, Trace, Unit
 Policy = Literal["lru", "lfu", "fifo", "optimal"]
 POLICIES: tuple[Policy, ...] = ("lru", "lfu", "fifo", "optimal")
 ORIGIN = "modelled"
+MOST_TOKENS = 10**18  # of a cache; what is larger holds everything that a trace can name
 
 
 def require_policy(name: str) -> Policy:
@@ -29,7 +30,10 @@ def capacity_in_tokens(capacity: float, kv_bytes_per_token: float | None = None)
         raise ValueError(f"KV bytes per token must be positive and finite, got {size}")
     if not (math.isfinite(capacity) and capacity >= 0):
         raise ValueError(f"a capacity must be finite and not negative, got {capacity}")
-    return int(capacity // size)
+    tokens = capacity // size
+    if tokens > MOST_TOKENS:
+        raise ValueError(f"a capacity must be at most {MOST_TOKENS:.0e} tokens, got {tokens:.3g}")
+    return int(tokens)
 
 
 def simulate(

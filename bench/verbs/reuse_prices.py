@@ -1,0 +1,139 @@
+"""What hits cost in `reuse`: KV bytes of a token, and prices from a sweep, a table or a described machine."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.analyse.analysis import analyse
+from bench.analyse.describe_machine import Setting, build_model
+from bench.analyse.reuse.curves import prices_of_sweep, read_prices
+from bench.analyse.reuse.described import prices_of_model
+from bench.analyse.reuse.savings import Curve, Prices, fetch_seconds
+from bench.analyse.reuse.tiers import Tier
+from bench.catalog.config import resolve_model
+from bench.catalog.devices import Devices
+from bench.measure.plan import PlanError
+from bench.measure.record import read_run, read_samples
+
+LONGEST = 131_072  # tokens up to which C* is looked for when the model does not say how long a prompt may be
+TieredRate = tuple[Tier, float | None]  # a tier, and its rate in bytes per second
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine to model; nothing when no GPU is named.
+
+    Args:
+        storage: name in the catalogues, or dram.
+        bytes_per_s: rate of the storage, in place of its name.
+    """
+
+    model: str | None
+    gpu: str | None
+    storage: str | None
+    bytes_per_s: float | None
+    dtype: str
+    kv_dtype: str
+    engine: str
+
+
+def find_bytes_per_token(
+    model: str | None, bytes_per_token: float | None, *, kv_dtype: str, sweep: Path | None
+) -> float | None:
+    """KV bytes of one token of the whole model: as given, of the model, of the sweep; None when not said."""
+    if bytes_per_token is not None:
+        if model is not None:
+            raise PlanError("give --model or --bytes-per-token, not both")
+        if not 0 < bytes_per_token < math.inf:
+            raise PlanError(f"--bytes-per-token must be positive and finite, got {bytes_per_token}")
+        return bytes_per_token
+    if model is not None:
+        _require_model_of(sweep, model)
+        return resolve_model(model).geometry.layout(kv_dtype).bytes_per_token
+    return read_run(sweep).kv_bytes_per_token if sweep is not None else None
+
+
+def _require_model_of(sweep: Path | None, model: str) -> None:
+    """Stop on capacities of one model priced with the times of another."""
+    if sweep is not None and (measured := read_run(sweep).model_name) != resolve_model(model).name:
+        raise PlanError(f"--model {model} is not what {sweep} measured ({measured}): leave --model out")
+
+
+def find_prices(
+    sweep: Path | None,
+    curve: Path | None,
+    machine: Machine,
+    devices: Devices,
+    *,
+    series: str | None,
+    num_gpus: int,
+) -> Prices | None:
+    """What recomputing and loading cost, from a sweep, a table or a described machine; None when none is named.
+
+    Raises:
+        PlanError: several are named, or what is named is not enough.
+    """
+    if num_gpus < 1:
+        raise PlanError(f"--gpus must be at least 1, got {num_gpus}")
+    if sweep is not None and curve is not None:
+        raise PlanError("give --from or --curve, not both")
+    if machine.gpu is not None:
+        if sweep is not None or curve is not None:
+            raise PlanError("--gpu models the prices that --from and --curve measure: give one of the three")
+        return _price_machine(machine, devices, num_gpus)
+    if curve is not None:
+        return replace(read_prices(curve), num_gpus=num_gpus)
+    if sweep is None:
+        return None
+    run, (samples, _) = read_run(sweep), read_samples(sweep)
+    prices = prices_of_sweep(run, analyse(run, samples), series=series, source=str(sweep))
+    return replace(prices, num_gpus=num_gpus)
+
+
+def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> Prices:
+    """Modelled prices; the GPUs are its tensor-parallel ranks."""
+    if machine.model is None or machine.gpu is None:
+        raise PlanError("--gpu needs the model that it runs: add --model, such as --model llama-3.1-8b")
+    if machine.storage is not None and machine.bytes_per_s is not None:
+        raise PlanError("--ssd and --bandwidth are two storages: name one")
+    if machine.storage is None and machine.bytes_per_s is None:
+        raise PlanError(
+            "name the storage that hits are loaded from: --ssd NAME, --ssd dram, or --bandwidth 10GB/s"
+        )
+    model = resolve_model(machine.model)
+    setting = Setting(
+        gpu=machine.gpu,
+        num_gpus=num_gpus,
+        dtype=machine.dtype,
+        kv_dtype=machine.kv_dtype,
+        engine=machine.engine,
+        storage=None if machine.storage is None or machine.storage.lower() == "dram" else machine.storage,
+        bytes_per_s=machine.bytes_per_s,
+    )
+    longest = model.geometry.max_position_embeddings or LONGEST
+    return prices_of_model(build_model(model, setting, devices), longest=longest, num_gpus=num_gpus)
+
+
+def find_fetches(
+    tiers: Sequence[TieredRate], prices: Prices | None, kv_bytes_per_token: float | None
+) -> Mapping[str, Curve]:
+    """Seconds to bring tokens from each tier below the first: at its rate, else as the load curve says."""
+    fetches: dict[str, Curve] = {}
+    for tier, rate in tiers[1:]:
+        if rate is not None and prices is None:
+            raise PlanError(
+                f"tier {tier.name} has a rate; what recomputing costs is missing: add --from or --curve"
+            )
+        if rate is not None and kv_bytes_per_token is None:
+            raise PlanError(f"tier {tier.name} has a rate in bytes: add --model or --bytes-per-token")
+        if prices is not None:
+            fetches[tier.name] = _fetch_curve(rate, prices, kv_bytes_per_token)
+    return fetches
+
+
+def _fetch_curve(rate: float | None, prices: Prices, kv_bytes_per_token: float | None) -> Curve:
+    if rate is None or kv_bytes_per_token is None:
+        return lambda tokens: fetch_seconds(tokens, prices.curves)
+    seconds_per_token = kv_bytes_per_token / rate
+    return lambda tokens: tokens * seconds_per_token
