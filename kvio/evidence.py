@@ -3,7 +3,7 @@
 import mmap
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -73,7 +73,7 @@ class ReadCounters:
         """
         if self.device_bytes is None or total_bytes <= 0:
             return self
-        return ReadCounters(self.process_bytes, self.device_bytes * num_bytes // total_bytes)
+        return replace(self, device_bytes=self.device_bytes * num_bytes // total_bytes)
 
 
 def _difference(after: int | None, before: int | None) -> int | None:
