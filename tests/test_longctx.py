@@ -1,5 +1,6 @@
 """Long contexts: chunked layers keep recompute from its square for longer, and load grows with what is kept."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -107,7 +108,14 @@ def test_the_figure_is_written_and_the_same_every_time(key: str, tmp_path: Path)
 
 def test_make_names_the_model_only_where_it_was_given() -> None:
     def lines(*words: str) -> str:
-        done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["make", "-n", "--no-print-directory", *words],
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name != "MAKEFLAGS"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return done.stdout.splitlines()[-1]
 
     assert "longctx 'llama-4-scout' --csv" in lines("longctx", "MODEL=llama-4-scout")

@@ -1,5 +1,6 @@
 """The refinement as a runner's policy: from how far a sweep has come to the lengths of its next round."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from bench.analyse.pairing import Pairing
 from bench.analyse.refine import RefineState, coarse_grid, next_lengths, should_stop
 from bench.analyse.select import round_medians
 from bench.measure.policy import Progress
+from bench.measure.record import Sample
 
 MOST_SIMULATED_ROUNDS = 40  # virtual time passes so fast that the real one would be spent on analysing
 UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
@@ -38,6 +40,7 @@ def choose_lengths(progress: Progress) -> tuple[int, ...]:
         rounds_done=progress.rounds_done,
         remaining_s=progress.budget_left_s - progress.startup_s,
         cost_s=progress.cost_s,
+        tried=_count_rounds(progress.samples),
     )
     if not _never_cross(bands) and should_stop(replace(state, remaining_s=None)):
         return ()
@@ -46,6 +49,11 @@ def choose_lengths(progress: Progress) -> tuple[int, ...]:
     if _never_cross(bands):
         return coarse_grid(state)
     return next_lengths(state)
+
+
+def _count_rounds(samples: Sequence[Sample]) -> Counter[int]:
+    """By length, the rounds that measured it."""
+    return Counter(tokens for tokens, _ in {(s.case.prefix_tokens, s.round) for s in samples})
 
 
 def _band(pairing: Pairing, suffix_tokens: int) -> RoundBand:

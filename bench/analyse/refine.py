@@ -19,6 +19,7 @@ import numpy as np
 
 from bench.analyse.band import RoundBand, RoundCurve
 from bench.analyse.crossover import Reading, centre_roots, read_band
+from bench.analyse.select import TRIES
 from bench.analyse.stats import AnalysisError, half_width
 
 FLOOR_ROUNDS = 6  # no early stop before: the interval of fewer rounds is too often narrow by luck
@@ -43,6 +44,7 @@ class RefineState:
         rounds_done: finished rounds.
         remaining_s: what is left of the budget; None for no budget.
         cost_s: seconds that all arms together cost in one round at a length, by length, as measured.
+        tried: by length, rounds that measured it, whether their samples count or not.
     """
 
     curves: tuple[tuple[RoundCurve, ...], ...]
@@ -54,6 +56,7 @@ class RefineState:
     rounds_done: int
     remaining_s: float | None = None
     cost_s: Mapping[int, float] = field(default_factory=dict)
+    tried: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.shortest > self.longest:
@@ -126,8 +129,12 @@ def _affordable(state: RefineState, first: tuple[int, ...], then: tuple[int, ...
 
 
 def _seldom(state: RefineState, grid: tuple[int, ...]) -> tuple[int, ...]:
-    """Coarse lengths that fewer rounds than COARSE_ROUNDS have measured."""
-    return tuple(n for n in grid if min(_times(rounds, n) for rounds in state.curves) < COARSE_ROUNDS)
+    """Coarse lengths that fewer rounds than COARSE_ROUNDS have measured, unless many have in vain."""
+    return tuple(
+        n
+        for n in grid
+        if min(_times(rounds, n) for rounds in state.curves) < COARSE_ROUNDS and state.tried.get(n, 0) < TRIES
+    )
 
 
 def _times(rounds: Sequence[RoundCurve], tokens: int) -> int:

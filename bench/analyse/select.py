@@ -15,11 +15,16 @@ Rounds = Mapping[int, Sequence[Outcome]]  # by round
 Table = Mapping[int, Rounds]  # by prefix length
 Medians = Mapping[int, Mapping[int, float]]  # seconds by prefix length, then by round
 COLD = frozenset({"cold", "direct"})
+TRIES = 3  # rounds after which a length may be given up
+USABLE_SHARE = (
+    0.5  # of the rounds that tried a length; below it, what is left is chosen by what spoilt the rest
+)
 FAULTS = {
     "not_cold": "were not proved cold or direct as asked",
     "above_limit": "were faster than the limit that they were under",
     "unchecked_bytes": "were never compared with the store",
     "wrong_bytes": "brought in other bytes than the store holds",
+    "seldom_usable": "are of lengths at which most rounds gave none that counts,",
 }
 
 
@@ -80,13 +85,27 @@ def select_load(run: RunRecord, series: str, table: Table) -> Selection:
             left_out[fault] += 1
         else:
             kept.setdefault(tokens, {}).setdefault(number, []).append(outcome)
+    seldom = _seldom_usable(table, kept)
+    for tokens in seldom:
+        left_out["seldom_usable"] += sum(map(len, kept.pop(tokens, {}).values()))
     notices = [
         f"{fault}: {num} of {total} samples {FAULTS[fault]} and are left out"
         for fault, num in sorted(left_out.items())
+        if num
     ]
+    notices += [f"seldom_usable: {tokens} tokens are not judged" for tokens in seldom]
     if asked == "warm":
         notices.append("warm: read from a warm page cache, as asked; this is no cold crossover")
     return Selection(kept, left_out.total(), tuple(notices))
+
+
+def _seldom_usable(tried: Table, kept: Table) -> list[int]:
+    """Lengths at which few of the rounds that tried gave a sample that counts, shortest first."""
+    return sorted(
+        tokens
+        for tokens, rounds in tried.items()
+        if len(rounds) >= TRIES and len(kept.get(tokens, {})) < USABLE_SHARE * len(rounds)
+    )
 
 
 def _each(table: Table) -> Iterator[tuple[int, int, Outcome]]:
