@@ -365,6 +365,32 @@ def test_samples_that_nobody_checked_and_samples_above_their_limit_do_not_count(
         assert any(notice.startswith(f"{fault}: 30 of 240") for notice in spot(analyse(run, spoiled)).notices)
 
 
+def test_a_length_at_which_most_rounds_gave_nothing_usable_is_left_out_and_said() -> None:
+    run, shortest = make_run(cache_state="direct"), LENGTHS[0]
+    samples = [
+        change(sample, cache_state="direct", verified=True) if sample.case.arm == "load" else sample
+        for sample in draw()
+    ]
+    rounds = sorted({sample.round for sample in samples})
+    assert len(rounds) == 8
+
+    def spoil(num_rounds: int) -> list[Sample]:
+        spoilt = {"arm": "load", "prefix_tokens": shortest}
+        return [
+            change(sample, notices=("above_limit",))
+            if sample.round in rounds[:num_rounds]
+            and all(getattr(sample.case, name) == value for name, value in spoilt.items())
+            else sample
+            for sample in samples
+        ]
+
+    kept = spot(analyse(run, spoil(4)))
+    assert kept.measured_range == (shortest, LENGTHS[-1])
+    left_out = spot(analyse(run, spoil(5)))
+    assert left_out.measured_range == (LENGTHS[1], LENGTHS[-1])
+    assert f"seldom_usable: {shortest} tokens are not judged" in left_out.notices
+
+
 def test_a_marginal_run_has_its_points_at_the_next_tokens() -> None:
     run = make_run()
     samples = [

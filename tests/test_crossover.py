@@ -119,6 +119,11 @@ def test_the_median_crosses_zero_where_refinement_should_aim() -> None:
     assert centre_roots(band) == (pytest.approx(512, rel=1e-6),)
 
 
+def test_a_root_between_lengths_that_no_round_measured_together_is_a_number() -> None:
+    band = RoundBand((curve_of({512.0: -0.1}), curve_of({512.0: -0.1}), curve_of({1024.0: 0.1})))
+    assert centre_roots(band) == (pytest.approx(512 * math.sqrt(2), rel=1e-6),)
+
+
 def test_a_dense_grid_averages_its_noise_instead_of_crossing_many_times() -> None:
     rng = np.random.default_rng(3)
     lengths = np.arange(256, 4097, 64)

@@ -115,6 +115,17 @@ def test_without_a_crossing_the_undecided_lengths_are_measured_again() -> None:
     assert 8192 not in next_lengths(make(curves))
 
 
+def test_a_coarse_length_that_was_tried_three_times_in_vain_is_not_tried_again() -> None:
+    curves = measure([GRID[1:], GRID[1:]])
+    assert 256 in next_lengths(make(curves, tried={256: 2}))
+    assert 256 not in next_lengths(make(curves, tried={256: 3}))
+
+
+def test_rounds_that_share_no_length_still_give_lengths_for_the_next() -> None:
+    curves = (curve_of({512.0: -0.1}), curve_of({512.0: -0.12}), curve_of({1024.0: 0.1}))
+    assert {512, 1024} <= set(next_lengths(make(curves)))
+
+
 def test_it_stops_when_precise_but_not_before_six_rounds() -> None:
     bracket = (512, 1024, 1536, 2048)
     assert not should_stop(make(measure([GRID, GRID, *[bracket] * 3])))

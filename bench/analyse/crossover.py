@@ -162,6 +162,7 @@ def centre_roots(band: Band) -> tuple[float, ...]:
     for i in np.flatnonzero((centre[:-1] > 0) != (centre[1:] > 0)):
         grid = np.geomspace(lengths[i], lengths[i + 1], 32)
         values, _, _ = band.at(grid)
-        found = _roots(grid, values)
+        known = np.isfinite(values)  # where no round measured on both sides, only the ends are
+        found = _roots(grid[known], values[known])
         roots.append(found[len(found) // 2] if found else float(np.sqrt(lengths[i] * lengths[i + 1])))
     return tuple(roots)

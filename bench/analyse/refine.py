@@ -210,7 +210,9 @@ def _slope(band: RoundBand, root: float) -> float:
     """Steepness of the median advantage around `root`, per log length."""
     ends = np.clip([root / math.sqrt(2), root * math.sqrt(2)], band.lengths[0], band.lengths[-1])
     centre, _, _ = band.at(ends)
-    return max(abs(float(centre[1] - centre[0])) / math.log(ends[1] / ends[0]), MIN_SLOPE)
+    width = math.log(ends[1] / ends[0])
+    rise = abs(float(centre[1] - centre[0]))
+    return max(rise / width, MIN_SLOPE) if width > 0 and math.isfinite(rise) else MIN_SLOPE
 
 
 def should_stop(state: RefineState) -> bool:

@@ -27,6 +27,7 @@ GEMM_TOKENS = 2048  # at most, and
 GEMM_S = 0.3  # seconds at most that one sample of it may cost
 SHORTEST_WARMUP_TOKENS = 16
 WARMUP_S = 1.0  # a case that costs more is warmed up at a shorter length
+SETTLE_S = 0.25  # of reading, before which the kernel, which accounts in slices of 0.1 s, lets bursts through
 LEAST_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better
 
 
@@ -90,6 +91,8 @@ def prepare_rounds(
     left_s = rounds.deadline_s - site.clock.now_s()
     grid = setup.lengths or walk_lengths(setup.chunk_tokens, most_tokens(setup, site.scratch))
     grid = tuple(length for length in grid if length < min(findings.refused, default=length + 1))
+    if setup.lengths is None:
+        grid = _long_enough(setup, grid)
     costs_s = {length: rounds.cost_s(length) for length in grid}
     require_budget(plan.budget_s, left_s, grid[0], cost_s=costs_s[grid[0]] + findings.startup_s)
     if setup.lengths is not None:
@@ -102,7 +105,7 @@ def prepare_rounds(
             startup_s=findings.startup_s,
             num_rounds=plan.num_rounds or FEWEST_ROUNDS,
         )
-        rounds.allowed = tuple(range(setup.chunk_tokens, longest + 1, setup.chunk_tokens))
+        rounds.allowed = tuple(range(grid[0], longest + 1, setup.chunk_tokens))
     if site.scratch is not None:
         observer.on_phase("writing KV chunks")
         directories = create_stores(setup, site.scratch, longest=rounds.allowed[-1])
@@ -114,6 +117,14 @@ def prepare_rounds(
         rounds.rate_case = Case("gemm", GEMM, _rate_tokens(setup, findings, most=rounds.allowed[-1]))
         rounds.warmup_tokens = _warmup_tokens(rounds)
     return rounds
+
+
+def _long_enough(setup: Setup, grid: tuple[int, ...]) -> tuple[int, ...]:
+    """Under a read limit, the lengths whose load takes long enough to feel it; the longest where none does."""
+    limit = setup.plan.limit_bytes_per_s
+    if limit is None:
+        return grid
+    return tuple(n for n in grid if setup.bytes_at(n) >= SETTLE_S * limit) or grid[-1:]
 
 
 def _files_of(series: str, run: RunRecord, directories: Mapping[str, Path]) -> Path | None:
