@@ -21,7 +21,15 @@ from bench.arms.prefill import draw_tokens, finish
 from bench.arms.together import guard
 from bench.measure.clock import Clock
 from bench.measure.exchange import HybridExchange, StoreExchange
-from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, Message, PreflightJob, SeriesSkipped
+from bench.measure.jobs import (
+    CaseCost,
+    CaseRefused,
+    CheckDone,
+    JobBegun,
+    Message,
+    PreflightJob,
+    SeriesSkipped,
+)
 from bench.measure.record import Notice
 from bench.measure.setup import RECOMPUTE, LoadSeries, name_hybrid, work_out
 from bench.measure.workbench import DTYPES, Workbench, open_workbench
@@ -43,6 +51,7 @@ SLOW_DTYPE_RATIO = 0.5  # of the float32 rate; below it the dtype has no hardwar
 
 def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
     """Messages of the preflight: rates of the dtypes, costs by rising length, then the checks."""
+    yield JobBegun()
     setup = work_out(job.plan)
     bench = open_workbench(setup, longest=job.lengths[0], now_s=clock.now_s, seed=job.plan.seed)
     if group.size() > 1:

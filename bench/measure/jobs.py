@@ -85,6 +85,11 @@ class SampleTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class JobBegun:
+    """Preflight: its process runs.  What went before, starting the fork server, is not paid again by rounds."""
+
+
+@dataclass(frozen=True, slots=True)
 class CaseCost:
     """Preflight: wall seconds of one call of a case, not recorded as a sample."""
 
@@ -139,5 +144,5 @@ class JobDone:
     next_chunk: dict[str, int] = field(default_factory=dict)
 
 
-Message = SampleTaken | CaseCost | CaseRefused | SeriesSkipped | CheckDone | JobFailed | JobDone
+Message = JobBegun | SampleTaken | CaseCost | CaseRefused | SeriesSkipped | CheckDone | JobFailed | JobDone
 Job = RoundJob | PreflightJob

@@ -5,9 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.arms.case import Case
 from bench.measure.clock import Clock
 from bench.measure.costs import CostBook
-from bench.measure.jobs import CaseCost, CaseRefused, CheckDone, JobFailed, PreflightJob, SeriesSkipped
+from bench.measure.jobs import (
+    CaseCost,
+    CaseRefused,
+    CheckDone,
+    JobBegun,
+    JobFailed,
+    PreflightJob,
+    SeriesSkipped,
+)
 from bench.measure.plan import PlanError
 from bench.measure.policy import Observer
 from bench.measure.record import Notice
@@ -31,6 +40,14 @@ class Findings:
     walked: list[int] = field(default_factory=list)
     startup_s: float = 0.0
 
+    def add_cost(self, case: Case, wall_s: float, *, since_s: float) -> None:
+        """A call that took `wall_s` has ended `since_s` after its process began; the first tells the startup."""
+        if not self.walked:
+            self.startup_s = max(0.0, since_s - wall_s)
+            self.costs.add_startup(self.startup_s)
+        self.costs.add(case, wall_s)
+        self.walked.append(case.prefix_tokens)
+
 
 def walk_lengths(shortest: int, most: int) -> tuple[int, ...]:
     """Powers of two times the shortest length, up to `most`."""
@@ -51,15 +68,13 @@ def run_preflight(
     """
     observer.on_phase("preflight: what a case costs, and whether the answer is right")
     findings = Findings(costs)
-    began_s = clock.now_s()
+    asked_s = began_s = clock.now_s()
     for message in source.run(job):
         match message:
+            case JobBegun():
+                began_s = clock.now_s()
             case CaseCost(case, wall_s, _):
-                if not findings.walked:
-                    findings.startup_s = max(0.0, clock.now_s() - began_s - wall_s)
-                    costs.add_startup(findings.startup_s)
-                costs.add(case, wall_s)
-                findings.walked.append(case.prefix_tokens)
+                findings.add_cost(case, wall_s, since_s=clock.now_s() - began_s)
             case CaseRefused(case, reason):
                 findings.refused[case.prefix_tokens] = reason
             case SeriesSkipped(series, reason):
@@ -69,7 +84,7 @@ def run_preflight(
                 findings.notices += [notice] if notice else []
             case JobFailed(reason, refused):
                 raise PlanError(reason) if refused else MeasureError(f"preflight: {reason}")
-    _require_walked(findings, job, waited_s=clock.now_s() - began_s)
+    _require_walked(findings, job, waited_s=clock.now_s() - asked_s)
     return findings
 
 

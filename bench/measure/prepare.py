@@ -27,7 +27,7 @@ GEMM_TOKENS = 2048  # at most, and
 GEMM_S = 0.3  # seconds at most that one sample of it may cost
 SHORTEST_WARMUP_TOKENS = 16
 WARMUP_S = 1.0  # a case that costs more is warmed up at a shorter length
-SETTLE_S = 0.25  # of reading, before which the kernel, which accounts in slices of 0.1 s, lets bursts through
+SETTLE_S = 0.4  # of reading: the kernel lets up to about 50 ms of it through at once, after a pause
 LEAST_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better
 
 
