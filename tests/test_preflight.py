@@ -12,6 +12,7 @@ from bench.measure.jobs import (
     CaseRefused,
     CheckDone,
     Job,
+    JobBegun,
     JobDone,
     JobFailed,
     Message,
@@ -19,8 +20,10 @@ from bench.measure.jobs import (
 )
 from bench.measure.plan import Plan, PlanError
 from bench.measure.preflight import Findings, longest_within, require_budget, run_preflight, walk_lengths
+from bench.measure.prepare import long_enough
 from bench.measure.record import Notice, Sample
 from bench.measure.runner import MeasureError
+from bench.measure.setup import work_out
 
 CASE = Case("recompute", "recompute", 64)
 
@@ -61,6 +64,33 @@ def test_costs_checks_and_notices_are_collected() -> None:
     assert findings.costs.expected_s(CASE) == 1.0
     assert (findings.checks, findings.notices) == ({"dtype": {"ratio": 0.1}}, [notice])
     assert findings.startup_s == 2.0
+
+
+class ServerFirst(Scripted):
+    """A source whose fork server takes five seconds to start, before the process that the script is of."""
+
+    def run(self, job: Job) -> Iterator[Message]:
+        self._clock.advance(5.0)
+        yield JobBegun()
+        yield from super().run(job)
+
+
+def test_rounds_are_not_planned_to_start_the_fork_server_again() -> None:
+    clock = VirtualClock()
+    job = PreflightJob(Plan(model="m", budget_s=10), (64, 128), 1.0, 6.0, None)
+    source = ServerFirst(clock, CaseCost(CASE, wall_s=1.0, seconds=0.5), JobDone())
+    costs = CostBook(lambda case: 99.0)
+    findings = run_preflight(job, source=source, costs=costs, clock=clock, observer=Silent())
+    assert findings.startup_s == costs.startup_s == 2.0
+
+
+def test_under_a_limit_only_lengths_that_feel_it_are_chosen() -> None:
+    plan = Plan(model="qwen3-0.6b", dtype="float32")  # 229,376 bytes per token
+    grid = (16, 32, 64, 128)
+    assert long_enough(work_out(plan), grid) == grid
+    # at 20 MB/s, 0.4 s are 8 MB: 35 tokens
+    assert long_enough(work_out(plan.model_copy(update={"limit_bytes_per_s": 20e6})), grid) == (64, 128)
+    assert long_enough(work_out(plan.model_copy(update={"limit_bytes_per_s": 20e9})), grid) == (128,)
 
 
 def test_a_process_that_measured_nothing_in_time_had_too_small_a_budget() -> None:

@@ -92,7 +92,7 @@ def prepare_rounds(
     grid = setup.lengths or walk_lengths(setup.chunk_tokens, most_tokens(setup, site.scratch))
     grid = tuple(length for length in grid if length < min(findings.refused, default=length + 1))
     if setup.lengths is None:
-        grid = _long_enough(setup, grid)
+        grid = long_enough(setup, grid)
     costs_s = {length: rounds.cost_s(length) for length in grid}
     require_budget(plan.budget_s, left_s, grid[0], cost_s=costs_s[grid[0]] + findings.startup_s)
     if setup.lengths is not None:
@@ -119,7 +119,7 @@ def prepare_rounds(
     return rounds
 
 
-def _long_enough(setup: Setup, grid: tuple[int, ...]) -> tuple[int, ...]:
+def long_enough(setup: Setup, grid: tuple[int, ...]) -> tuple[int, ...]:
     """Under a read limit, the lengths whose load takes long enough to feel it; the longest where none does."""
     limit = setup.plan.limit_bytes_per_s
     if limit is None:
