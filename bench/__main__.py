@@ -1,80 +1,50 @@
-"""The command line of kvcross; only this and the verbs print or set exit codes.
-
-Exit codes: 0 fine, 1 failed, 2 usage, 3 measured but suspect or inconclusive.
-"""
+"""The command line of kvcross; only this and the verbs print or set exit codes."""
 
 import sys
-from collections.abc import Callable
+from importlib import import_module
 
 import typer
 from pydantic import ValidationError
 
-from bench.analyse.calibrate import CalibrationError
-from bench.analyse.inputs import InputError
-from bench.analyse.published import RowsError
-from bench.analyse.reuse.compiled import NumbaMissingError
-from bench.analyse.reuse.curves import CurveError
-from bench.analyse.reuse.fleet import FleetError
-from bench.analyse.reuse.read import TraceError
-from bench.analyse.stats import AnalysisError
-from bench.catalog.fields import CatalogError
-from bench.measure.limit import LimitRefusedError
-from bench.measure.plan import PlanError
-from bench.measure.record import RecordError
-from bench.measure.runner import MeasureError
-from bench.show.calculated import PlaceError
-from bench.show.compare import DifferentMachinesError
-from bench.show.fio_figures import FioError
-from bench.verbs.capacity import capacity
-from bench.verbs.compare import compare
-from bench.verbs.doctor import doctor
-from bench.verbs.fio import fio
-from bench.verbs.longctx import longctx
-from bench.verbs.matrix import matrix
-from bench.verbs.model import model
-from bench.verbs.predict import predict
-from bench.verbs.report import report
-from bench.verbs.reuse import reuse
-from bench.verbs.size import size
-from bench.verbs.sweep import sweep
-from kvio.backends.protocol import KVIOError
+from kvio.errors import FailedError, UserError
 
-VERBS: tuple[Callable[..., None], ...] = (
-    model,
-    doctor,
-    sweep,
-    report,
-    compare,
-    capacity,
-    size,
-    matrix,
-    longctx,
-    reuse,
+# each in bench/verbs/<verb>.py, as a function or, where it has verbs of its own, a typer app of that name
+VERBS = (
+    "model",
+    "doctor",
+    "sweep",
+    "report",
+    "compare",
+    "fio",
+    "predict",
+    "matrix",
+    "capacity",
+    "size",
+    "longctx",
+    "reuse",
 )
-GROUPS: dict[str, typer.Typer] = {  # verbs that have verbs of their own
-    "fio": fio,
-    "predict": predict,
-}
-USER_ERRORS = (
-    CalibrationError,
-    CatalogError,
-    CurveError,
-    DifferentMachinesError,
-    FioError,
-    FleetError,
-    InputError,
-    KVIOError,
-    LimitRefusedError,
-    NumbaMissingError,
-    PlaceError,
-    PlanError,
-    RecordError,
-    RowsError,
-    TraceError,
-    ValidationError,
-)
-FAILURES = (MeasureError, AnalysisError)
+HELP = """From how many tokens on is it faster to load a KV cache than to recompute it, and how sure are we?
+
+Exit codes: 0 fine, 1 failed or interrupted, 2 usage, 3 measured but suspect or inconclusive.
+"""
 FAILED, USAGE = 1, 2
+
+
+def make_app(asked: str | None) -> typer.Typer:
+    """The command line with the verb asked for, whose libraries alone are loaded; with all of them for any other word."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=HELP)
+    app.callback()(_take_verbs)  # else a verb alone would be taken for the whole command line
+    for name in (asked,) if asked in VERBS else VERBS:
+        verb = getattr(import_module(f"bench.verbs.{name}"), name)
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, name=name)
+        else:
+            app.command(name)(verb)
+    return app
+
+
+def _take_verbs() -> None:
+    """Do nothing before a verb."""
 
 
 def _say_error(error: Exception) -> None:
@@ -87,17 +57,13 @@ def _say_error(error: Exception) -> None:
 
 def main() -> None:
     """Run the command line."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=__doc__)
-    for verb in VERBS:
-        app.command()(verb)
-    for name, group in GROUPS.items():
-        app.add_typer(group, name=name)
+    app = make_app(sys.argv[1] if len(sys.argv) > 1 else None)
     try:
         app(prog_name="python -m bench")
-    except USER_ERRORS as error:
+    except (UserError, ValidationError) as error:
         _say_error(error)
         sys.exit(USAGE)
-    except FAILURES as error:
+    except FailedError as error:
         _say_error(error)
         sys.exit(FAILED)
 

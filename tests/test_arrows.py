@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 # room -> rooms whose modules it may import
 ALLOWED = {
     "kvio": {"kvio"},
-    "bench.catalog": {"bench.catalog", "kvio.layout"},
+    "bench.catalog": {"bench.catalog", "kvio.layout", "kvio.errors"},
     "bench.arms": {"bench.arms", "bench.catalog", "kvio"},
     "bench.measure": {"bench.measure", "bench.arms", "bench.catalog", "kvio"},
     "bench.analyse": {
@@ -24,6 +24,7 @@ ALLOWED = {
         "bench.measure.policy",
         "bench.arms.case",
         "kvio.layout",
+        "kvio.errors",
     },
     "bench.show": {
         "bench.show",
@@ -32,6 +33,7 @@ ALLOWED = {
         "bench.measure.plan",
         "bench.arms.case",
         "kvio.layout",
+        "kvio.errors",
     },
     "bench.stacks": {"bench.stacks", "bench.measure", "bench.catalog", "kvio"},
     "bench.verbs": {"bench", "kvio"},

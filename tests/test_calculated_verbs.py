@@ -192,6 +192,10 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
         ("capacity --plot x.gif", ".png or .svg"),
         ("capacity --csv no/such/place", "no folder"),
         ("size", "--throughput"),
+        (
+            f"{SIZE} --input-tokens 5 --hit-ratio 0.5 --capacity 1TB --ssd pm9a3",
+            "capacity of pm9a3 is not known",
+        ),
         (f"{SIZE} --hit-ratio 0.5", "--input-tokens"),
         (f"{SIZE} --input-tokens 5 --hit-ratio 2", "between 0 and 1"),
         (f"{SIZE} --trace {TRACE}", "--capacity"),

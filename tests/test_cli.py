@@ -152,7 +152,9 @@ def test_an_interrupt_keeps_what_was_measured_and_removes_the_files(
     output, _ = running.communicate(timeout=60)
     folder = _only_result(tmp_path)
     assert running.returncode == 1
-    assert output.strip().splitlines()[-1] == str(folder.relative_to(tmp_path))
+    *_, said, last = output.strip().splitlines()
+    assert last == str(folder.relative_to(tmp_path))
+    assert said == f"interrupted; go on with: make sweep RESUME={last}"
     assert read_run(folder).state == "interrupted"
     assert read_samples(folder)[0]
     assert _leftovers(tmp_path) == []
@@ -212,7 +214,12 @@ BAD = {
     "budget that is no time": (["sweep", "qwen3-8b", "--budget", "soon"], "soon"),
     "limit that is no rate": (["sweep", "qwen3-8b", "--limit", "100"], "100"),
     "report of nothing": (["report", "/nowhere"], "/nowhere"),
-    "compare of nothing": (["compare", "/nowhere"], "/nowhere"),
+    "compare of nothing": (["compare", "/nowhere", "/nor/here"], "/nowhere"),
+    "compare of one": (["compare", "/nowhere", "/nowhere"], "two result folders"),
+    "limit on memory": (
+        ["sweep", "qwen3-8b", "--backend", "hostmem", "--limit", "50MB/s"],
+        "hostmem reads none",
+    ),
     "hybrid of a suffix": (["sweep", "qwen3-8b", "--hybrid", "--suffix-tokens", "64"], "leave out one"),
     "resume of nothing": (["sweep", "--resume", "/nowhere"], "/nowhere"),
     "unknown model's geometry": (["model", "nothing"], "nothing"),

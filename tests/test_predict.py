@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import typer
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from bench.__main__ import USER_ERRORS
 from bench.analyse.sweepmodel import usable_points
 from bench.catalog.devices import HERE
 from bench.measure.record import read_run, read_samples
 from bench.verbs.predict import predict
+from kvio.errors import UserError
 from tests.reference import find_plain
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +34,7 @@ def _run(*arguments: str) -> str:
 def _refused(*arguments: str) -> str:
     app = typer.Typer()
     app.add_typer(predict, name="predict")
-    with pytest.raises(USER_ERRORS) as caught:
+    with pytest.raises((UserError, ValidationError)) as caught:
         CliRunner().invoke(app, ["predict", *arguments], catch_exceptions=False)
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -19,11 +19,12 @@ from scipy.special import stdtrit
 from bench.analyse.costmodel import CostModel
 from bench.analyse.spread import Pick
 from bench.analyse.stats import AnalysisError
+from kvio.errors import UserError
 
 MIN_LENGTHS = 3
 
 
-class CalibrationError(AnalysisError):
+class CalibrationError(UserError, AnalysisError):
     """Too little was measured to calibrate on; the message says how much is needed."""
 
 

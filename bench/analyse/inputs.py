@@ -4,11 +4,13 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+from kvio.errors import UserError
+
 LEAST_FIGURE, MOST_FIGURE = 1e-24, 1e24  # of anything that is bought, stored or counted per second
 MOST = 10**15  # of tokens or users: nobody has more, and beyond it figures stop being readable
 
 
-class InputError(ValueError):
+class InputError(UserError, ValueError):
     """A figure that cannot be calculated with; one line that says which and what would do."""
 
 

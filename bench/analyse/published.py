@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.catalog.config import Model, read_catalogue
 from bench.catalog.devices import Devices
 from bench.catalog.fields import CatalogError
+from kvio.errors import UserError
 
 MAX_ROWS_BYTES = 16 * 2**20
 MOST_TOKENS, MOST_NUMBER = 2**31, 10**15
@@ -54,7 +55,7 @@ PARTLY = re.compile(
 DOUBTED = re.compile(r"uncertain reading|do not pool|not the same software path", re.I)
 
 
-class RowsError(Exception):
+class RowsError(UserError):
     """A file of published rows cannot be read; the message is one line."""
 
 

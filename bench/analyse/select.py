@@ -104,7 +104,7 @@ def _seldom_usable(tried: Table, kept: Table) -> list[int]:
     return sorted(
         tokens
         for tokens, rounds in tried.items()
-        if len(rounds) >= TRIES and len(kept.get(tokens, {})) < USABLE_SHARE * len(rounds)
+        if len(rounds) >= TRIES and 0 < len(kept.get(tokens, {})) < USABLE_SHARE * len(rounds)
     )
 
 

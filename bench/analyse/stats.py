@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, stdtrit
 
 from bench.analyse.answer import Estimate
+from kvio.errors import FailedError
 
 Floats = NDArray[np.float64]
 
@@ -29,7 +30,7 @@ MIN_ROUNDS_FOR_INTERVAL = 3  # the t interval of two spans orders of magnitude a
 MIN_ROUNDS_FOR_MEDIAN = 6  # below, the extreme rounds cover less than 95 %
 
 
-class AnalysisError(Exception):
+class AnalysisError(FailedError):
     """The samples cannot be analysed, or the question makes no sense for them."""
 
 

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from bench.catalog.relevance import is_relevant
+from kvio.errors import UserError
 
 MAX_COUNT = 2**31  # a dimension above this is a typing error, and would only exhaust memory
 MAX_LAYERS = 10_000
 Entry = TypeVar("Entry")
 
 
-class CatalogError(ValueError):
+class CatalogError(UserError, ValueError):
     """Something outside cannot be understood; the message is one line naming place and field."""
 
 

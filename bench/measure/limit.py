@@ -13,6 +13,7 @@ from typing import Literal, Self
 import psutil
 
 from kvio.blockdev import describe_storage
+from kvio.errors import UserError
 from kvio.mounts import read_mounts
 
 # kvcross-<process id>-<its start in clock ticks since boot>-<number>: names its owner, who may be gone
@@ -22,7 +23,7 @@ CLOSE_WAIT_S = 0.01
 _numbers = itertools.count()
 
 
-class LimitRefusedError(Exception):
+class LimitRefusedError(UserError):
     """This machine does not let us limit reads; the message says why, in one line."""
 
 

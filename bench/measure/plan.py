@@ -6,10 +6,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kvio.errors import UserError
+
 DType = Literal["bfloat16", "float16", "float32"]
 
 
-class PlanError(Exception):
+class PlanError(UserError):
     """What was asked cannot be measured; one line that says what, where and what to try."""
 
 

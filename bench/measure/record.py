@@ -14,13 +14,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.arms.case import Case, Outcome
 from bench.measure.plan import Plan
+from kvio.errors import UserError
 
 SCHEMA = 2
 # schema that a column of samples.csv came with; files of older ones lack it
 SINCE = {"load_fraction": 2}
 
 
-class RecordError(Exception):
+class RecordError(UserError):
     """A result folder cannot be read, or does not say what it must."""
 
 

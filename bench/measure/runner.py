@@ -12,6 +12,7 @@ from bench.measure.policy import Observer, Policy, Progress
 from bench.measure.record import Notice, RunRecord, Sample, SampleWriter
 from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
 from bench.measure.source import Source
+from kvio.errors import FailedError
 
 ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is asked for
 REST_SHARE = 0.1  # of the budget that may be left without saying so
@@ -19,7 +20,7 @@ RATE_SAMPLES = 3  # of the matrix rate in each round
 FEWEST_ROUNDS = 6  # for which the longest length is chosen: fewer give no distribution-free interval
 
 
-class MeasureError(Exception):
+class MeasureError(FailedError):
     """A sweep cannot go on; one line that says why."""
 
 

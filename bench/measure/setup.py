@@ -123,7 +123,14 @@ def name_hybrid(load_series: str) -> str:
 
 
 def _require_one_world(plan: Plan) -> None:
-    """A simulated plan simulates both arms: nothing real can stand beside it."""
+    """A simulated plan simulates both arms: nothing real can stand beside it; a read limit needs files to read."""
+    kinds = {spec.backend: find_backend(spec.backend) for spec in plan.loads}
+    if plan.limit_bytes_per_s is not None and plan.simulation is None:
+        unlimited = [name for name, kind in kinds.items() if not kind.from_storage or kind.on_server]
+        if unlimited:
+            raise PlanError(
+                f"--limit holds reads of files back, and {unlimited[0]} reads none; leave one of the two out"
+            )
     real = [spec.backend for spec in plan.loads if spec.backend != "simulated"]
     if plan.simulation is not None and real:
         raise PlanError(f"the simulated backend cannot be measured beside {real[0]}; run two sweeps")

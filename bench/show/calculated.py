@@ -9,11 +9,12 @@ from matplotlib.figure import Figure
 
 from bench.show.figures import PNG_DPI
 from bench.show.write import write_bytes_safely
+from kvio.errors import UserError
 
 METADATA: dict[str, dict[str, None]] = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
 
 
-class PlaceError(ValueError):
+class PlaceError(UserError, ValueError):
     """A place where nothing can be written; one line that says why."""
 
 

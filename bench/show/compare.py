@@ -29,6 +29,7 @@ from bench.show.numbers import (
 )
 from bench.show.sentence import crossover_name
 from bench.show.table import align
+from kvio.errors import UserError
 
 HEADINGS = (
     "run",
@@ -51,7 +52,7 @@ LASTING = frozenset(
 GIB = 2**30
 
 
-class DifferentMachinesError(Exception):
+class DifferentMachinesError(UserError):
     """Runs of different machines are not put side by side; the message says which facts differ."""
 
 

@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bench.analyse.answer import Estimate, Point
 from bench.show.numbers import MISSING, printable
 from bench.show.table import align
+from kvio.errors import UserError
 
 
-class FioError(Exception):
+class FioError(UserError):
     """A file is not what `fio --output-format=json` writes; one line that says what is missing."""
 
 

@@ -91,7 +91,8 @@ def draw_curves(axes: Axes, curves: Sequence[BandwidthCurve], drives: Mapping[st
         place: Any = {"ha": "right", "va": "top", "transform": axes.get_xaxis_transform()}
         axes.text(rate / 1e9, height, printable(name), rotation=90, fontsize=5.5, color="0.4", **place)
     axes.set_title("C* against bandwidth (modelled)", fontsize=10)
-    axes.legend(fontsize=7, frameon=False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7, frameon=False)
 
 
 def _plain_ticks(axes: Axes) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bench.analyse.analysis import analyse
-from bench.measure.record import read_run, read_samples
+from bench.measure.record import RecordError, read_run, read_samples
 from bench.show.compare import Result
 from bench.show.compare import compare as compare_results
 from bench.verbs.options import out
@@ -14,6 +14,8 @@ from bench.verbs.options import out
 
 def compare(folders: Annotated[list[Path], typer.Argument(help="result folders")]) -> None:
     """Answers of several sweeps side by side; refuses to mix machines."""
+    if len(set(folders)) < 2:
+        raise RecordError("name two result folders or more, each once")
     results = []
     for folder in folders:
         run, (samples, _) = read_run(folder), read_samples(folder)

@@ -50,6 +50,8 @@ def finish(folder: Path) -> None:
     out.print(describe_answer(run, samples, analysis), markup=False)
     for line in describe_hybrids(run, analysis):
         out.print(line, markup=False)
+    if run.state == "interrupted":
+        out.print(f"interrupted; go on with: make sweep RESUME={folder}", markup=False)
     out.print(str(folder), markup=False)
     if run.state != "complete" or not samples:
         raise typer.Exit(FAILED)

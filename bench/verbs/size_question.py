@@ -170,11 +170,12 @@ def find_drive(
     if dwpd is not None and tbw_bytes is not None:
         raise InputError("give --dwpd or --tbw, not both")
     known = None if ssd is None else _find_drive(ssd, devices, warranty_years)
-    capacity_bytes = capacity_bytes or (None if known is None else known.capacity_bytes)
+    capacity_bytes = capacity_bytes or (None if known is None else known.capacity_bytes or None)
     if capacity_bytes is None:
-        if read_bytes_per_s is None and dwpd is None and tbw_bytes is None:
+        if known is None and read_bytes_per_s is None and dwpd is None and tbw_bytes is None:
             return None
-        raise InputError("the capacity of a drive is not known; try --drive-capacity 7.68TB")
+        name = "a drive" if ssd is None else ssd
+        raise InputError(f"the capacity of {name} is not known; try --drive-capacity 7.68TB")
     if tbw_bytes is not None:
         dwpd = dwpd_of_tbw(tbw_bytes, capacity_bytes, warranty_years)
     given = Drive(capacity_bytes, read_bytes_per_s, dwpd, warranty_years)

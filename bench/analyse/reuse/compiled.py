@@ -8,6 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from kvio.errors import UserError
+
 numba: Any = import_module("numba") if find_spec("numba") else None  # optional: the [reuse] extra
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -15,7 +17,7 @@ R = TypeVar("R")
 MOST_PLAIN_REFERENCES = 10_000_000  # plain Python needs about 2 us per reference and pass
 
 
-class NumbaMissingError(RuntimeError):
+class NumbaMissingError(UserError, RuntimeError):
     """The trace is too long for plain Python."""
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from bench.analyse.answer import Analysis, Point, SweetSpot
 from bench.analyse.reuse.savings import CostCurves, MeasuredCurve, Prices
 from bench.measure.record import RunRecord
+from kvio.errors import UserError
 
 COLUMNS = ("prefix_tokens", "recompute_s", "load_s")
 STEP = "first_token_s"
 MOST_POINTS = 100_000
 
 
-class CurveError(ValueError):
+class CurveError(UserError, ValueError):
     """Times that make no curve; the message says where."""
 
 

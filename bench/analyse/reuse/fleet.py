@@ -18,13 +18,14 @@ from typing import Any
 import bench
 from bench.analyse.reuse.pools import Job, Runner
 from bench.analyse.reuse.trace import IntArray
+from kvio.errors import UserError
 
 LOCAL = "local"
 ANSWER_S = 5.0
 ROOT = Path(bench.__file__).parent.parent
 
 
-class FleetError(Exception):
+class FleetError(UserError):
     """Ray is not there, not reachable, or lost a job."""
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from bench.analyse.reuse.compiled import require_compiled
 from bench.analyse.reuse.numbering import Numbering
 from bench.analyse.reuse.trace import Trace
+from kvio.errors import UserError
 
 MOONCAKE_BLOCK_TOKENS = 512
 MOST_LINE_BYTES = 16 * 1024 * 1024  # a prompt of 10 million tokens in blocks of 64 needs about 3 MB
@@ -27,7 +28,7 @@ PIECE_REFERENCES = 1 << 20  # ids numbered at once
 GZIP_MAGIC = b"\x1f\x8b"
 
 
-class TraceError(ValueError):
+class TraceError(UserError, ValueError):
     """A trace that cannot be read; the message names the file and the line."""
 
 
