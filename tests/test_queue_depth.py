@@ -71,3 +71,9 @@ def test_the_queue_depth_of_a_series_is_recorded() -> None:
 def test_an_option_that_the_backend_does_not_have_is_refused() -> None:
     with pytest.raises(PlanError, match="posix has no option 'speed'; it has: none"):
         work_out(Plan(model="qwen3-8b", loads=(LoadSpec(options={"speed": "9"}),)))
+
+
+def test_a_layout_that_keeps_many_chunks_in_flight_does_so_where_the_backend_can() -> None:
+    assert spread_depth(LoadSpec(), MANY, 1, in_flight=32) == QueueDepth(1, min(32, MANY.most_in_flight))
+    assert spread_depth(LoadSpec(), POSIX, 1, in_flight=32) == QueueDepth(1, 1)
+    assert spread_depth(LoadSpec(), MANY, 1) == QueueDepth(1, min(4, MANY.most_in_flight))

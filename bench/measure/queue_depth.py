@@ -21,12 +21,13 @@ class QueueDepth:
         return self.num_threads * self.in_flight
 
 
-def spread_depth(spec: LoadSpec, kind: BackendKind, num_threads: int) -> QueueDepth:
+def spread_depth(spec: LoadSpec, kind: BackendKind, num_threads: int, *, in_flight: int = 1) -> QueueDepth:
     """The threads and jobs that give the queue depth asked for.
 
     Args:
         spec: what was asked; its threads, if given, are kept.
         kind: its backend: where a thread reads one job at a time, the threads are the depth.
+        in_flight: of the layout preset, kept where `spec` asks for no depth; 1 leaves it to us.
         num_threads: of the layout preset, used where `spec` asks for none; fewer, if they do not divide the depth.
 
     Raises:
@@ -34,7 +35,8 @@ def spread_depth(spec: LoadSpec, kind: BackendKind, num_threads: int) -> QueueDe
     """
     asked, depth = spec.num_threads, spec.queue_depth
     if depth is None:
-        return QueueDepth(asked or num_threads, min(kind.most_in_flight, USUAL_IN_FLIGHT))
+        usual = in_flight if in_flight > 1 else USUAL_IN_FLIGHT
+        return QueueDepth(asked or num_threads, min(kind.most_in_flight, usual))
     if kind.most_in_flight == 1:
         if asked not in {None, depth}:
             raise PlanError(

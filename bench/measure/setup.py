@@ -172,7 +172,7 @@ def _load_series(spec: LoadSpec, layout: KVLayout) -> LoadSeries:
     kind = find_backend(spec.backend)
     _require_known_options(spec, kind)
     preset = find_preset(spec.preset)
-    depth = spread_depth(spec, kind, preset.num_threads)
+    depth = spread_depth(spec, kind, preset.num_threads, in_flight=preset.queue_depth)
     preset = adapt_preset(
         preset,
         chunk_tokens=spec.chunk_tokens,
