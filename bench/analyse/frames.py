@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from bench.analyse.answer import Analysis, Crossing, Estimate, HybridPoint, Point, SweetSpot
+from bench.analyse.answer import Analysis, Crossing, Estimate, HybridPoint, Kind, Point, SweetSpot
 from bench.analyse.bandwidth import SCALES
+from bench.analyse.tiers import Tier, TierTable
 
 Row = Mapping[str, Any]
 
@@ -30,6 +31,13 @@ def crossover_frame(analysis: Analysis) -> pd.DataFrame:
         crossings = spot.crossings or (None,)
         rows += [_crossover_row(spot, number, crossing) for number, crossing in enumerate(crossings)]
     return _frame(rows)
+
+
+def tier_frame(table: TierTable) -> pd.DataFrame:
+    """One row for each tier, fastest first, and recompute in the last one; seconds at every length measured."""
+    rows = [_tier_row(table, tier) for tier in table.tiers]
+    seconds = {f"at_{tokens}_tokens_s": estimate.value for tokens, estimate in table.recompute_s.items()}
+    return _frame([*rows, {"series": "recompute", **seconds}])
 
 
 def _frame(rows: list[Row]) -> pd.DataFrame:
@@ -93,4 +101,36 @@ def _crossover_row(spot: SweetSpot, number: int, crossing: Crossing | None) -> R
         },
         "reason": spot.reason,
         "notices": "; ".join(spot.notices),
+    }
+
+
+def _tier_row(table: TierTable, tier: Tier) -> Row:
+    seconds = {point.prefix_tokens: point.load_s for point in tier.points}
+    homes = [home.prefix_tokens for home in table.homes if home.series == tier.series]
+    return {
+        "series": tier.series,
+        "place": tier.place,
+        "backend": tier.backend,
+        "layout": tier.layout,
+        "data_path": tier.data_path,
+        "cache_state": tier.cache_state,
+        **_spread("read", "_bytes_per_s", tier.bytes_per_s),
+        "read_at_tokens": tier.rate_tokens,
+        **_spot_cells("whole", tier.whole),
+        **_spot_cells("marginal", tier.marginal),
+        "from_tokens": tier.from_tokens,
+        "cheapest_at_tokens": ";".join(map(str, homes)),
+        **{
+            f"at_{tokens}_tokens_s": None if (found := seconds.get(tokens)) is None else found.value
+            for tokens in table.lengths
+        },
+    }
+
+
+def _spot_cells(kind: Kind, spot: SweetSpot | None) -> Row:
+    """Verdict and place of a crossover; the place is empty unless there is just one."""
+    single = spot.crossings[0].tokens if spot is not None and spot.verdict == "crossover" else None
+    return {
+        f"{kind}_verdict": None if spot is None else spot.verdict,
+        **_spread(f"{kind}_crossover", "_tokens", single),
     }

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.analyse.answer import Analysis, Point, SweetSpot
+from bench.analyse.tiers import MEMORY_BACKENDS
 from bench.measure.record import RunRecord, Sample
 from bench.show.numbers import format_fact, format_rate, printable
 
@@ -71,8 +72,10 @@ def say_model(run: RunRecord) -> str:
 
 
 def storage_name(run: RunRecord, series: str | None = None) -> str:
-    """The storage, and the read limit that was set on it; of a series that reads from a server, that server."""
+    """The storage, and the read limit set on it; of a series that reads from a server or memory, that."""
     settings = run.series[series].settings if series in run.series else {}
+    if settings.get("backend") in MEMORY_BACKENDS:
+        return "host memory"
     found = look_up(settings, ("server",)) or look_up(run.storage, STORAGE_KEYS)
     name = format_fact(found) if found is not None else "storage without a name"
     limit = look_up(run.storage, LIMIT_KEYS) or run.plan.limit_bytes_per_s
@@ -136,8 +139,13 @@ def data_path(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str 
 def cache_state(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
     """The proven page-cache state of a series; in a virtual machine the host's cache is out of sight."""
     states = {sample.outcome.cache_state for sample in of_series(run, samples, series=series)}
-    guest = in_virtual_machine(run)
-    return _seen(f"{state} in guest" if guest and state in COLD else state for state in states) or None
+    return say_state(_seen(states), guest=in_virtual_machine(run)) or None
+
+
+def say_state(joined: str, *, guest: bool) -> str:
+    """Proven cache states, joined by " and "; of a guest, cold and direct hold below no hypervisor."""
+    states = joined.split(" and ")
+    return " and ".join(f"{state} in guest" if guest and state in COLD else state for state in states)
 
 
 def say_cache(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:

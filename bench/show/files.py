@@ -6,9 +6,13 @@ from pathlib import Path
 import pandas as pd
 
 from bench.analyse.answer import Analysis
+from bench.analyse.frames import tier_frame
+from bench.analyse.tiers import make_tiers
 from bench.measure.record import RunRecord, Sample, write_text_safely
 from bench.show.figures import write_figure
 from bench.show.report import write_report
+from bench.show.tiers import has_choice
+from bench.show.tiers_figure import write_figure as write_tier_figure
 
 
 def write_frame(path: Path, frame: pd.DataFrame) -> None:
@@ -27,10 +31,21 @@ def write_results(
 ) -> tuple[Path, ...]:
     """Write summary.csv, crossover.csv, crossover.png, crossover.svg and report.html; their paths.
 
-    Each file is replaced in one step, and equal inputs give equal bytes.
+    Of several load series also tiers.csv, tiers.png and tiers.svg.  Each file is replaced in one step, and equal
     """
     write_frame(folder / "summary.csv", summary)
     write_frame(folder / "crossover.csv", crossover)
     figures = write_figure(folder, run, samples, analysis=analysis)
     report = write_report(folder, run, samples, analysis=analysis)
-    return folder / "summary.csv", folder / "crossover.csv", *figures, report
+    tiers = _write_tiers(folder, run, samples, analysis=analysis)
+    return folder / "summary.csv", folder / "crossover.csv", *figures, report, *tiers
+
+
+def _write_tiers(
+    folder: Path, run: RunRecord, samples: Sequence[Sample], *, analysis: Analysis
+) -> tuple[Path, ...]:
+    table = make_tiers(run, samples, analysis)
+    if not has_choice(table):
+        return ()
+    write_frame(folder / "tiers.csv", tier_frame(table))
+    return folder / "tiers.csv", *write_tier_figure(folder, run, table)

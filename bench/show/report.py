@@ -2,18 +2,21 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bench.analyse.answer import Analysis
+from bench.analyse.tiers import TierTable, make_tiers
 from bench.measure.record import RunRecord, Sample, write_text_safely
-from bench.show import origin, sections
+from bench.show import origin, sections, tiers_figure
 from bench.show.facts import device_name, main_spot, say_depth, say_repeats
 from bench.show.figures import NARROW_INCHES, figure_content
 from bench.show.hybrid import describe_hybrids
 from bench.show.numbers import printable
 from bench.show.sentence import describe_answer
+from bench.show.tiers import has_choice
 
 TEMPLATE = "report.html"
 
@@ -29,6 +32,7 @@ def render_report(run: RunRecord, samples: Sequence[Sample], analysis: Analysis)
     )
     notices = sections.notice_lines(run, samples, analysis)
     spot = main_spot(run, analysis)
+    table = make_tiers(run, samples, analysis)
     return environment.get_template(TEMPLATE).render(
         title=f"{printable(run.model_name)} on {device_name(run)}: load or recompute?",
         sentence=describe_answer(run, samples, analysis),
@@ -40,6 +44,7 @@ def render_report(run: RunRecord, samples: Sequence[Sample], analysis: Analysis)
         notices=notices,
         wide=_as_image(figure_content(run, samples, analysis, form="svg")),
         narrow=_as_image(figure_content(run, samples, analysis, form="svg", size_inches=NARROW_INCHES)),
+        tiers=_tier_section(run, table) if has_choice(table) else None,
         points=sections.point_grids(run, analysis),
         spots=sections.spot_grid(run, analysis),
         break_even=sections.break_even_grids(run, analysis),
@@ -57,6 +62,23 @@ def render_report(run: RunRecord, samples: Sequence[Sample], analysis: Analysis)
 def _as_image(svg: bytes) -> str:
     """An address of the image inside the page; as an image it can run nothing."""
     return "data:image/svg+xml;base64," + b64encode(svg).decode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class TierSection:
+    """The tiers as table and figure."""
+
+    table: sections.Grid
+    wide: str
+    narrow: str
+
+
+def _tier_section(run: RunRecord, table: TierTable) -> TierSection:
+    wide, narrow = (
+        _as_image(tiers_figure.figure_content(run, table, form="svg", width_inches=width))
+        for width in (tiers_figure.WIDE_INCHES, tiers_figure.NARROW_INCHES)
+    )
+    return TierSection(sections.tier_grid(run, table), wide, narrow)
 
 
 def write_report(folder: Path, run: RunRecord, samples: Sequence[Sample], *, analysis: Analysis) -> Path:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.analyse.answer import Analysis, SweetSpot
+from bench.analyse.tiers import TierTable
 from bench.measure.record import RunRecord, Sample
 from bench.show.explain import explain
 from bench.show.facts import (
@@ -28,6 +29,7 @@ from bench.show.numbers import (
 )
 from bench.show.sentence import crossover_name, say_guess, say_interval, short_answer
 from bench.show.table import number_notices, point_rows
+from bench.show.tiers import TITLE, tier_headings, tier_notes, tier_rows
 
 POWERS = ("", " n", " n²")
 
@@ -107,6 +109,11 @@ def _say_crossing(spot: SweetSpot, index: int) -> str:
     turn = "" if crossing.load_wins_beyond else " (recompute wins beyond)"
     fitted = " (extrapolated)" if crossing.extrapolated else ""
     return format_tokens_estimate(crossing.tokens) + turn + fitted
+
+
+def tier_grid(run: RunRecord, table: TierTable) -> Grid:
+    """The tiers by speed; below them the cheapest that beats recompute at each length."""
+    return Grid(TITLE, tier_headings(table), tuple(tier_rows(run, table)), tier_notes(run, table))
 
 
 def break_even_grids(run: RunRecord, analysis: Analysis) -> tuple[Grid, ...]:

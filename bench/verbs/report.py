@@ -7,6 +7,7 @@ import typer
 
 from bench.analyse.analysis import analyse
 from bench.analyse.frames import crossover_frame, summary_frame
+from bench.analyse.tiers import make_tiers
 from bench.measure.record import read_run, read_samples
 from bench.show.facts import is_sound
 from bench.show.files import write_results
@@ -14,6 +15,7 @@ from bench.show.hybrid import describe_hybrids
 from bench.show.origin import check_rows
 from bench.show.sentence import describe_answer
 from bench.show.table import closing_table, plain_table
+from bench.show.tiers import has_choice, plain_tiers, tier_table
 from bench.verbs.options import newest_results, out
 
 FAILED, SUSPECT = 1, 3
@@ -43,6 +45,11 @@ def finish(folder: Path) -> None:
         out.print(closing_table(run, analysis))
     else:
         out.print(plain_table(run, analysis), markup=False)
+    tiers = make_tiers(run, samples, analysis)
+    if has_choice(tiers) and out.is_terminal:
+        out.print(tier_table(run, tiers))
+    elif has_choice(tiers):
+        out.print(f"\n{plain_tiers(run, tiers)}\n", markup=False)
     for name, said, _ in check_rows(run):
         out.print(f"{name}: {said}", markup=False)
     for notice in run.notices:

@@ -1,0 +1,206 @@
+"""Where a prefix may live: every way to load as a tier, by speed, and the cheapest tier that still beats recompute.
+
+A tier beats recompute at a length when the 95 % interval of recompute/load lies above 1 there.  Of those that do,
+the cheapest is the one whose place costs least per byte (`PLACES`); of several in one place, the fastest.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from bench.analyse.answer import Analysis, Estimate, Point, SweetSpot
+from bench.analyse.select import select_load, tabulate
+from bench.arms.case import Outcome
+from bench.measure.record import RunRecord, Sample
+
+Place = Literal["host memory", "simulated drive", "local disk", "network storage", "object store"]
+PLACES: tuple[Place, ...] = get_args(Place)  # a byte costs most in the first and least in the last
+MEMORY_BACKENDS = frozenset({"hostmem", "hostmem-pinned"})
+# what the names of storage say in brackets (`kvio.blockdev`)
+NETWORK, IN_MEMORY = "network", "in memory"
+Standing = Literal["beats", "undecided", "loses"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One load series as a place where prefixes may live.
+
+    Args:
+        backend, layout: as carried out; None in a record that does not say.
+        data_path, cache_state: as proved, of the samples that count; several are joined by " and ".
+        bytes_per_s: payload per second at its longest length, `rate_tokens`.
+        whole, marginal: C* and P* of the median load time.
+        from_tokens: from here on a prefix may live here: C* (P* where a suffix was asked for) in whole chunks, the
+            shortest length measured where load always wins; None where it never does, or nobody knows.
+        points: by length.
+    """
+
+    series: str
+    place: Place
+    backend: str | None
+    layout: str | None
+    data_path: str | None
+    cache_state: str | None
+    rate_tokens: int | None
+    bytes_per_s: Estimate | None
+    whole: SweetSpot | None
+    marginal: SweetSpot | None
+    from_tokens: int | None
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The cheapest tier that beats recompute at one length.
+
+    Args:
+        series, place: of that tier; None where none does.
+        undecided: series in cheaper places (in any, where no tier beats recompute) whose rounds disagree.
+    """
+
+    prefix_tokens: int
+    series: str | None
+    place: Place | None
+    undecided: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TierTable:
+    """All tiers of a run, fastest first, with recompute beside them.
+
+    Args:
+        recompute_s: by length; every tier was compared with it.
+        suffix_tokens: above 0, all times are those of so many next tokens.
+        not_measured: what was asked for and skipped, each with its reason.
+    """
+
+    tiers: tuple[Tier, ...]
+    homes: tuple[Home, ...]
+    recompute_s: Mapping[int, Estimate]
+    suffix_tokens: int
+    not_measured: tuple[str, ...]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths at which any tier was measured."""
+        return tuple(sorted({point.prefix_tokens for tier in self.tiers for point in tier.points}))
+
+
+def make_tiers(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> TierTable:
+    """The tiers of one run: its load series with what the analysis says of each."""
+    outcomes = _outcomes_that_count(run, samples)
+    names = [name for name, info in run.series.items() if info.arm == "load"]
+    names += [point.series for point in analysis.points]
+    tiers = [
+        _make_tier(run, analysis, name, outcomes=outcomes.get(name, ())) for name in dict.fromkeys(names)
+    ]
+    tiers.sort(key=lambda tier: -tier.bytes_per_s.value if tier.bytes_per_s else 0.0)
+    recompute = {p.prefix_tokens: p.recompute_s for p in analysis.points if p.recompute_s is not None}
+    return TierTable(
+        tiers=tuple(tiers),
+        homes=_find_homes(tiers),
+        recompute_s=dict(sorted(recompute.items())),
+        suffix_tokens=run.plan.suffix_tokens,
+        not_measured=tuple(notice.message for notice in run.notices if notice.code == "skipped"),
+    )
+
+
+def find_place(run: RunRecord, series: str) -> Place:
+    """Where the chunks of a series lay."""
+    settings = run.series[series].settings if series in run.series else {}
+    if settings.get("backend") in MEMORY_BACKENDS:
+        return "host memory"
+    if settings.get("server"):
+        return "object store"
+    if settings.get("backend") == "simulated":
+        return "simulated drive"
+    name = str(run.storage.get("placed_from", run.storage).get("name", ""))
+    if IN_MEMORY in name:
+        return "host memory"
+    return "network storage" if NETWORK in name else "local disk"
+
+
+def judge(point: Point) -> Standing:
+    """Whether load beats recompute at this point; undecided where there is no interval, or it holds 1."""
+    ratio = point.ratio
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return "undecided"
+    return "beats" if ratio.low > 1 else "loses" if ratio.high < 1 else "undecided"
+
+
+def asked_spot(tier: Tier, suffix_tokens: int) -> SweetSpot | None:
+    """The crossover that the run asked for: C*, with a suffix P*."""
+    return tier.marginal if suffix_tokens else tier.whole
+
+
+def _outcomes_that_count(run: RunRecord, samples: Sequence[Sample]) -> dict[str, list[Outcome]]:
+    found: dict[str, list[Outcome]] = {}
+    for (arm, series, _), table in tabulate(samples).items():
+        if arm == "load":
+            kept = select_load(run, series, table).table
+            outcomes = [o for rounds in kept.values() for some in rounds.values() for o in some]
+            found.setdefault(series, []).extend(outcomes)
+    return found
+
+
+def _make_tier(run: RunRecord, analysis: Analysis, series: str, *, outcomes: Sequence[Outcome]) -> Tier:
+    settings = run.series[series].settings if series in run.series else {}
+    points = sorted((p for p in analysis.points if p.series == series), key=lambda point: point.prefix_tokens)
+    rated = [point for point in points if point.bytes_per_s is not None]
+    spots = {spot.kind: spot for spot in analysis.spots if spot.series == series and spot.statistic == "p50"}
+    asked = spots.get("marginal" if run.plan.suffix_tokens else "whole")
+    return Tier(
+        series=series,
+        place=find_place(run, series),
+        backend=settings.get("backend"),
+        layout=settings.get("preset"),
+        data_path=_join(outcome.data_path for outcome in outcomes),
+        cache_state=_join(outcome.cache_state for outcome in outcomes),
+        rate_tokens=rated[-1].prefix_tokens if rated else None,
+        bytes_per_s=rated[-1].bytes_per_s if rated else None,
+        whole=spots.get("whole"),
+        marginal=spots.get("marginal"),
+        from_tokens=_find_from(asked),
+        points=tuple(points),
+    )
+
+
+def _join(values: Iterable[str | None]) -> str | None:
+    return " and ".join(sorted({value for value in values if value is not None})) or None
+
+
+def _find_from(spot: SweetSpot | None) -> int | None:
+    if spot is None or spot.verdict == "inconclusive":
+        return None
+    if spot.verdict == "load_always_wins":
+        return None if spot.measured_range is None else spot.measured_range[0]
+    return spot.export_tokens
+
+
+def _find_homes(tiers: Sequence[Tier]) -> tuple[Home, ...]:
+    """The home at each length, shortest first."""
+    at: dict[int, list[tuple[Tier, Point]]] = {}
+    for tier in tiers:
+        for point in tier.points:
+            at.setdefault(point.prefix_tokens, []).append((tier, point))
+    return tuple(_find_home(tokens, at[tokens]) for tokens in sorted(at))
+
+
+def _find_home(tokens: int, found: Sequence[tuple[Tier, Point]]) -> Home:
+    winners = [(tier, point) for tier, point in found if judge(point) == "beats"]
+    home = min(winners, key=_price, default=None)
+    cheap = -1 if home is None else PLACES.index(home[0].place)
+    undecided = tuple(
+        tier.series
+        for tier, point in found
+        if judge(point) == "undecided" and PLACES.index(tier.place) > cheap
+    )
+    if home is None:
+        return Home(tokens, None, None, undecided)
+    return Home(tokens, home[0].series, home[0].place, undecided)
+
+
+def _price(found: tuple[Tier, Point]) -> tuple[int, float]:
+    """What to sort by for the cheapest place, and there the fastest tier."""
+    tier, point = found
+    return -PLACES.index(tier.place), point.load_s.value if point.load_s else float("inf")

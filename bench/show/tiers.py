@@ -1,0 +1,151 @@
+"""The tiers in words: one row for each, and at each length the cheapest that still beats recompute."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bench.analyse.answer import SweetSpot
+from bench.analyse.tiers import Home, Tier, TierTable, asked_spot
+from bench.measure.record import RunRecord
+from bench.show.facts import in_virtual_machine, say_state, series_label
+from bench.show.numbers import (
+    MISSING,
+    format_rate_estimate,
+    format_seconds,
+    format_tokens,
+    format_tokens_estimate,
+    printable,
+)
+from bench.show.table import align
+
+MOST_LENGTHS = 4  # columns of load times
+LEFT_COLUMNS = frozenset({0, 1, 2, 3})
+TITLE = "Where a prefix may live: tiers by speed"
+RULE = "cheapest per byte: host memory before local disk before network storage before object store, the last costs least"
+
+
+def has_choice(table: TierTable) -> bool:
+    """Whether there are several tiers to choose from."""
+    return len(table.tiers) > 1
+
+
+def shown_lengths(table: TierTable) -> tuple[int, ...]:
+    """The lengths whose load times are shown: shortest and longest, and some in between."""
+    lengths = table.lengths
+    if len(lengths) <= MOST_LENGTHS:
+        return lengths
+    last = len(lengths) - 1
+    return tuple(lengths[round(step * last / (MOST_LENGTHS - 1))] for step in range(MOST_LENGTHS))
+
+
+def tier_headings(table: TierTable) -> tuple[str, ...]:
+    """Headings of `tier_rows`."""
+    named = "C* [95 %]", "P* [95 %]"
+    return (
+        "tier",
+        "where",
+        "data path",
+        "page cache",
+        "GB/s [95 %]",
+        *named,
+        *(f"at {format_tokens(tokens)}" for tokens in shown_lengths(table)),
+        "may live here from",
+    )
+
+
+def tier_rows(run: RunRecord, table: TierTable) -> list[tuple[str, ...]]:
+    """One row for each tier, fastest first; recompute is the last one."""
+    rows = [_tier_row(run, table, tier) for tier in table.tiers]
+    estimates = (table.recompute_s.get(tokens) for tokens in shown_lengths(table))
+    seconds = [MISSING if estimate is None else format_seconds(estimate.value) for estimate in estimates]
+    return [*rows, ("recompute", *("",) * 6, *seconds, "")]
+
+
+def _tier_row(run: RunRecord, table: TierTable, tier: Tier) -> tuple[str, ...]:
+    seconds = {point.prefix_tokens: point.load_s for point in tier.points}
+    found = (seconds.get(tokens) for tokens in shown_lengths(table))
+    state = tier.cache_state
+    return (
+        series_label(run, tier.series),
+        tier.place,
+        printable(tier.data_path or MISSING),
+        MISSING if state is None else say_state(state, guest=in_virtual_machine(run)),
+        format_rate_estimate(tier.bytes_per_s),
+        say_spot(tier.whole),
+        say_spot(tier.marginal),
+        *(MISSING if estimate is None else format_seconds(estimate.value) for estimate in found),
+        say_from(table, tier),
+    )
+
+
+def say_spot(spot: SweetSpot | None) -> str:
+    """C* or P* with its interval, or the verdict."""
+    if spot is None:
+        return MISSING
+    if spot.verdict == "crossover" and spot.crossings[0].load_wins_beyond:
+        return format_tokens_estimate(spot.crossings[0].tokens)
+    if spot.verdict == "crossover":
+        return f"{format_tokens_estimate(spot.crossings[0].tokens)} (load wins below)"
+    return spot.verdict.replace("_", " ")
+
+
+def say_from(table: TierTable, tier: Tier) -> str:
+    """From how many tokens on a prefix may live in this tier."""
+    spot = asked_spot(tier, table.suffix_tokens)
+    if spot is None or spot.verdict == "inconclusive":
+        return "undecided"
+    if tier.from_tokens is None:
+        top = None if spot.measured_range is None else spot.measured_range[1]
+        return f"never up to {format_tokens(top)}"
+    shortest = " (shortest)" if spot.verdict == "load_always_wins" else ""
+    return f"{format_tokens(tier.from_tokens)}{shortest}"
+
+
+def tier_notes(run: RunRecord, table: TierTable) -> tuple[str, ...]:
+    """Lines below the rows: what the times are, the cheapest tier at each length, what was not measured."""
+    suffix = table.suffix_tokens
+    timed = f"the next {format_tokens(suffix)} tokens" if suffix else "a whole prefix of so many tokens"
+    return (
+        f"at N: time of {timed}, first-token step included; GB/s at the longest length; {RULE}",
+        *say_homes(run, table),
+        *(printable(message) for message in table.not_measured),
+    )
+
+
+def say_homes(run: RunRecord, table: TierTable) -> tuple[str, ...]:
+    """The cheapest tier that beats recompute, by runs of lengths that share it."""
+    lines = []
+    for _, homes in groupby(table.homes, key=lambda home: (home.series, home.undecided)):
+        lines.append(_say_run(run, list(homes)))
+    return tuple(lines)
+
+
+def _say_run(run: RunRecord, homes: Sequence[Home]) -> str:
+    home = homes[0]
+    first, last = format_tokens(home.prefix_tokens), format_tokens(homes[-1].prefix_tokens)
+    at = f"at {first} tokens" if len(homes) == 1 else f"at {first} to {last} tokens"
+    doubt = [series_label(run, series) for series in home.undecided]
+    undecided = f" (undecided: {'; '.join(doubt)})" if doubt else ""
+    if home.series is None:
+        return f"{at} no tier surely beats recompute{undecided}"
+    return f"{at} the cheapest tier that beats recompute is {home.place}: {series_label(run, home.series)}{undecided}"
+
+
+def tier_table(run: RunRecord, table: TierTable) -> RenderableType:
+    """The tiers for a terminal."""
+    shown = Table(title=Text(TITLE), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column, heading in enumerate(tier_headings(table)):
+        shown.add_column(Text(heading), justify="left" if column in LEFT_COLUMNS else "right")
+    for row in tier_rows(run, table):
+        shown.add_row(*(Text(cell) for cell in row))
+    return Group(shown, *(Text(line) for line in tier_notes(run, table)))
+
+
+def plain_tiers(run: RunRecord, table: TierTable) -> str:
+    """The same as lines of text, for logs."""
+    lines = align([tier_headings(table), *tier_rows(run, table)], left_columns=LEFT_COLUMNS)
+    return "\n".join([TITLE, *lines, *tier_notes(run, table)])
