@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from kvio.backends import find_backend
@@ -29,8 +29,13 @@ def read_back(name: str, directory: Path, options: Mapping[str, str]) -> None:
         path, half = Path(folder) / "file", TRIAL_BYTES // 2
         path.write_bytes(content)
         target = _host_target() if kind.into == "host" else _device_target()
-        setting = BackendSetting(directory=Path(folder), options=options)
-        with closing(kind.make(setting)) as backend:
+        with ExitStack() as stack:
+            depot = None if kind.depot is None else kind.depot(options, Path(folder))
+            if depot is not None:
+                stack.callback(depot.withdraw)
+                depot.place([path])
+            setting = BackendSetting(depot=depot, directory=Path(folder), options=options)
+            backend = stack.enter_context(closing(kind.make(setting)))
             backend.attach([target])
             backend.open(path)
             backend.submit(0, [Read(path, 0, half, 0), Read(path, half, half, half)], target)

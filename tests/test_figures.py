@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from bench.analyse.answer import Analysis, Crossing, Estimate
 from bench.measure.plan import Plan
 from bench.measure.record import RunRecord, Sample, SeriesInfo
-from bench.show.figures import caption, draw_crossover, figure_content, write_figure
+from bench.show.caption import caption
+from bench.show.figures import draw_crossover, figure_content, write_figure
 from tests.sweeps import TOKENS, make_analysis, make_run, make_samples, make_spot
 
 SAMPLES = make_samples(num_rounds=3, num_samples=2)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bench.analyse.answer import Crossing, Estimate, Verdict
 from bench.analyse.band import Band
-from bench.analyse.stats import Floats
+from bench.analyse.stats import MIN_ROUNDS_FOR_INTERVAL, Floats
 
 Signs = NDArray[np.int_]
 
@@ -50,12 +50,10 @@ def read_band(band: Band) -> Reading:
     decided = np.flatnonzero(signs)
     tell = (tuple(int(sign) for sign in signs), tuple(float(value) for value in centre))
     if len(decided) == 0:
-        few = bool(np.all(np.isnan(low)))
-        reason = "one round only: no interval" if few else "rounds disagree at every length"
-        return Reading("inconclusive", (), reason, *tell)
+        return Reading("inconclusive", (), _describe_undecided(lengths, low), *tell)
     changes = [(int(a), int(b)) for a, b in pairwise(decided) if signs[a] != signs[b]]
     if not changes:
-        return Reading(*_always(lengths, signs), *tell)
+        return Reading(*_always(lengths, signs, low), *tell)
     weak, doubts = _find_contrary(signs, centre, changes)
     if len(weak) >= len(decided):
         reason = (
@@ -67,19 +65,35 @@ def read_band(band: Band) -> Reading:
     return Reading(verdict, crossings, "", *tell, tuple(int(lengths[i]) for i in doubts))
 
 
-def _always(lengths: Floats, signs: Signs) -> tuple[Verdict, tuple[Crossing, ...], str]:
+def _describe_undecided(lengths: Floats, low: Floats) -> str:
+    """Why no length is decided: rounds that disagree, or too few of them."""
+    few = _list_lengths(lengths[np.isnan(low)])
+    if np.all(np.isnan(low)):
+        return f"fewer than {MIN_ROUNDS_FOR_INTERVAL} rounds measured both arms at any length: no interval"
+    return f"rounds disagree at every length{f', too few to tell at {few}' if few else ''}"
+
+
+def _list_lengths(lengths: Floats) -> str:
+    return ", ".join(str(int(n)) for n in lengths[:4]) + (" …" if len(lengths) > 4 else "")
+
+
+def _always(lengths: Floats, signs: Signs, low: Floats) -> tuple[Verdict, tuple[Crossing, ...], str]:
     """Verdict when no decided sign changes: always wins only if every length is decided."""
-    open_lengths = [int(n) for n, sign in zip(lengths, signs, strict=True) if sign == 0]
+    open_lengths = lengths[signs == 0]
     winner = "load" if signs[np.flatnonzero(signs)[0]] > 0 else "recompute"
-    if not open_lengths:
+    if not len(open_lengths):
         verdict: Verdict = "load_always_wins" if winner == "load" else "recompute_always_wins"
         return verdict, (), f"{winner} wins at all {len(lengths)} lengths"
-    places = ", ".join(str(n) for n in open_lengths[:4]) + (" …" if len(open_lengths) > 4 else "")
     num_decided = len(lengths) - len(open_lengths)
-    reason = f"{winner} wins at {num_decided} of {len(lengths)} lengths; rounds disagree at {places}"
-    if open_lengths[-1] == int(lengths[-1]):
+    few, split = lengths[np.isnan(low)], lengths[(signs == 0) & ~np.isnan(low)]
+    reason = f"{winner} wins at {num_decided} of {len(lengths)} lengths"
+    if len(split):
+        reason += f"; rounds disagree at {_list_lengths(split)}"
+    if len(few):
+        reason += f"; fewer than {MIN_ROUNDS_FOR_INTERVAL} rounds tell of {_list_lengths(few)}"
+    if open_lengths[-1] == lengths[-1]:
         reason += "; a crossing may lie beyond the longest length: measure longer prefixes"
-    elif open_lengths[0] == int(lengths[0]):
+    elif open_lengths[0] == lengths[0]:
         reason += "; a crossing may lie below the shortest length: measure shorter prefixes"
     return "inconclusive", (), reason
 

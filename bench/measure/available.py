@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from bench.measure.plan import LoadSpec, Plan, PlanError
+from bench.measure.plan import Plan, PlanError
 from bench.measure.record import Notice
 from kvio.backends import find_backend
 from kvio.backends.protocol import Unavailable
 
 SKIPPED = "skipped"
+NEEDS_GPU = Unavailable("it reads into a GPU, and the device asked for is the CPU", "--device cuda")
 
 
 def leave_out_unavailable(plan: Plan, data_dir: Path) -> tuple[Plan, tuple[Notice, ...]]:
@@ -20,7 +21,7 @@ def leave_out_unavailable(plan: Plan, data_dir: Path) -> tuple[Plan, tuple[Notic
     Raises:
         PlanError: none of them works.
     """
-    missing = _probe(plan.loads, data_dir) if data_dir.is_dir() else {}
+    missing = _probe(plan, data_dir) if data_dir.is_dir() else {}
     notices = tuple(
         Notice(code=SKIPPED, message=f"{name} skipped: {why.reason}; try: {why.remedy}", suspect=False)
         for name, why in missing.items()
@@ -31,8 +32,13 @@ def leave_out_unavailable(plan: Plan, data_dir: Path) -> tuple[Plan, tuple[Notic
     return plan.model_copy(update={"loads": left}), notices
 
 
-def _probe(loads: tuple[LoadSpec, ...], data_dir: Path) -> dict[str, Unavailable]:
+def _probe(plan: Plan, data_dir: Path) -> dict[str, Unavailable]:
     """Why each backend cannot be used, by name; those that can are left out."""
-    options = {load.backend: load.options for load in loads}
-    found = {name: find_backend(name).probe(data_dir, chosen) for name, chosen in options.items()}
+    options = {load.backend: load.options for load in plan.loads}
+    found = {
+        name: NEEDS_GPU
+        if plan.device == "cpu" and find_backend(name).needs_gpu
+        else find_backend(name).probe(data_dir, chosen)
+        for name, chosen in options.items()
+    }
     return {name: why for name, why in found.items() if why is not None}

@@ -126,10 +126,13 @@ def _require_one_world(plan: Plan) -> None:
     """A simulated plan simulates both arms: nothing real can stand beside it; a read limit needs files to read."""
     kinds = {spec.backend: find_backend(spec.backend) for spec in plan.loads}
     if plan.limit_bytes_per_s is not None and plan.simulation is None:
-        unlimited = [name for name, kind in kinds.items() if not kind.from_storage or kind.on_server]
-        if unlimited:
+        servers = [name for name, kind in kinds.items() if kind.on_server]
+        memory = [name for name, kind in kinds.items() if not kind.from_storage]
+        # memory may stand beside a drive that is held back: it is the tier above
+        if servers or len(memory) == len(kinds):
             raise PlanError(
-                f"--limit holds reads of files back, and {unlimited[0]} reads none; leave one of the two out"
+                f"--limit holds reads of files back, and {(servers or memory)[0]} reads none; "
+                f"leave one of the two out"
             )
     real = [spec.backend for spec in plan.loads if spec.backend != "simulated"]
     if plan.simulation is not None and real:

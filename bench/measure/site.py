@@ -30,8 +30,13 @@ class Site:
 
 
 @contextmanager
-def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
+def open_site(setup: Setup, data_dir: Path, *, since_s: float) -> Iterator[Site]:
     """A site whose scratch files, processes and limit are gone when the block ends, however it ends.
+
+    Args:
+        setup: what is measured.
+        data_dir: where scratch files go.
+        since_s: when the sweep was asked for, on the monotonic clock: from then on its budget counts.
 
     Raises:
         ScratchError: `data_dir` cannot hold files.
@@ -45,7 +50,6 @@ def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
         yield Site(virtual, simulated, None, 0.0)
         return
     clock = MonotonicClock()
-    start_s = clock.now_s()
     clean_stale(data_dir)
     other_runs = count_live(data_dir)
     with ExitStack() as stack:
@@ -64,4 +68,4 @@ def open_site(setup: Setup, data_dir: Path) -> Iterator[Site]:
             overrun_s=OVERRUN_SHARE * plan.budget_s,
             num_ranks=plan.tensor_parallel,
         )
-        yield Site(clock, source, scratch, start_s, other_runs, depots)
+        yield Site(clock, source, scratch, since_s, other_runs, depots)

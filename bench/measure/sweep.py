@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.measure.available import leave_out_unavailable
+from bench.measure.clock import MonotonicClock
 from bench.measure.header import (
     describe_machine_of,
     describe_storage_of,
@@ -44,10 +45,11 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
         MeasureError: it failed before anything was measured.  Later failures and interrupts are told by the
             header's state.
     """
+    since_s = MonotonicClock().now_s()  # finding out what works here is paid from the budget
     work_out(plan)  # what was asked must make sense before anything is tried
     plan, skipped = leave_out_unavailable(plan, data_dir)
     setup = work_out(plan)
-    with open_site(setup, data_dir) as site:
+    with open_site(setup, data_dir, since_s=since_s) as site:
         run, folder = open_record(setup, root, data_dir, other_runs=site.other_runs, skipped=skipped)
         try:
             _carry_out(setup, site, folder, run=run, samples=[], hands=hands)
@@ -69,6 +71,7 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands) -> Path:
     Raises:
         RecordError, PlanError: the folder cannot be read, is complete, or is of another machine.
     """
+    since_s = MonotonicClock().now_s()
     run = read_run(folder)
     samples, notices = read_samples(folder) if (folder / "samples.csv").exists() else ([], ())
     if run.state == "complete":
@@ -87,7 +90,7 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands) -> Path:
     if different:
         raise PlanError(f"{folder} is of another machine or storage: {'; '.join(different)}")
     run = run.model_copy(update={"state": "running", "notices": (*run.notices, *notices)})
-    with open_site(setup, data_dir) as site:
+    with open_site(setup, data_dir, since_s=since_s) as site:
         _carry_out(setup, site, folder, run=run, samples=samples, hands=hands)
     return folder
 

@@ -107,6 +107,7 @@ class Workbench:
         self, store: ChunkStore, load: LoadSeries, *, first_chunk: int, first_token: FirstTokenStep | None
     ) -> LoadArm:
         """The load arm of one series; `first_token` None leaves the step out (price of the harness)."""
+        kind = find_backend(load.spec.backend)
         return LoadArm(
             store,
             LoadSettings(
@@ -114,7 +115,7 @@ class Workbench:
                 queue_depth=load.in_flight,
                 options=load.spec.options,
                 first_chunk=first_chunk,
-                limit_bytes_per_s=self.setup.plan.limit_bytes_per_s,
+                limit_bytes_per_s=self.setup.plan.limit_bytes_per_s if kind.from_storage else None,
                 step_layers=(len(self.built.layers), len(self.built.model_kinds)),
             ),
             make_blocks=lambda tokens: KVBlocks(self.setup.layout, tokens, self.device),

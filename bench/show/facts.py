@@ -215,6 +215,12 @@ def main_spot(run: RunRecord, analysis: Analysis) -> SweetSpot | None:
     return next(iter([*asked, *ordered]), None)
 
 
+def asked_spot(run: RunRecord, analysis: Analysis, series: str) -> SweetSpot | None:
+    """C* of the median for one load series; P* where the run asked for that."""
+    kind = "marginal" if run.plan.suffix_tokens else "whole"
+    return next((s for s in spots_of(analysis, series) if s.kind == kind and s.statistic == "p50"), None)
+
+
 def split_notice(text: str) -> tuple[str, str]:
     """(code, message) of a notice written as "code: message"; the message may be missing."""
     code, _, message = text.partition(": ")

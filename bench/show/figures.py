@@ -2,7 +2,8 @@
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,30 +16,24 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, SweetSpot
 from bench.measure.record import RunRecord, Sample
+from bench.show.caption import caption
+from bench.show.direct_labels import MOST_IN_LEGEND, Curve, draw_many, room_for, say_spot
 from bench.show.facts import (
     arm_label,
-    data_path,
-    device_name,
+    asked_spot,
     load_series,
     main_spot,
     of_series,
     points_of,
     recompute_series,
-    say_cache,
-    say_depth,
-    say_model,
-    say_repeats,
     series_label,
-    storage_name,
 )
+from bench.show.legend import draw_legend
+from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR, look_of
 from bench.show.numbers import format_tick_seconds, format_tokens
 from bench.show.sentence import crossover_name, short_answer
 from bench.show.write import write_bytes_safely
 
-# Okabe and Ito's colours for all kinds of colour vision (https://jfly.uni-koeln.de/color/)
-RECOMPUTE_COLOUR = "#D55E00"
-LOAD_COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-LOAD_MARKERS = ("s", "^", "D", "v", "P")
 WIDE_INCHES = (8.0, 5.4)
 NARROW_INCHES = (4.0, 5.2)
 PNG_DPI = 130
@@ -58,20 +53,21 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     """Draw all that was measured on log-log `axes`, and say in words what is missing."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    missing: list[str] = []
+    missing: list[tuple[str, str]] = []
+    curves: list[Curve] = []
+    recompute: dict[int, float] = {}
     rows = _series_styles(run, samples, analysis)
-    for series, arm, colour, marker in rows:
+    for row in rows:
+        series, arm, colour, marker = row
         name = arm_label(run, series, arm=arm)
         _draw_rounds(axes, of_series(run, samples, series=series), colour=colour)
         known = _estimates(run, samples, analysis, series=series, arm=arm)
+        curves.append(_curve(run, analysis, row, known))
+        if arm == "recompute":
+            recompute |= {length: estimate.value for length, estimate in known.items()}
         if known:
             _draw_points(axes, known, label=name, colour=colour, marker=marker)
-        else:
-            missing.append(f"no samples: {name}")
-        if not all(_bounded(estimate) for estimate in known.values()):
-            missing.append(f"no interval at some lengths, too few rounds: {name}")
-        if len(known) == 1:
-            missing.append(f"measured at one length only: {name}")
+        missing += [(lack, name) for lack in _find_lacks(known)]
     for fit in analysis.fits:
         _draw_fit(axes, fit, colours={series: colour for series, _, colour, _ in rows})
     suffix = run.plan.suffix_tokens
@@ -79,11 +75,40 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
         f"time of the next {format_tokens(suffix)} tokens" if suffix else "time, first-token step included"
     )
     _scale_axes(axes, samples, analysis, ylabel=f"{timed} (s, ms)")
-    spot = main_spot(run, analysis)
-    if spot is not None:
-        _draw_spot(axes, spot)
-    _draw_legend(axes)
+    if len(curves) > MOST_IN_LEGEND:
+        draw_many(axes, curves, recompute)
+    else:
+        spot = main_spot(run, analysis)
+        if spot is not None:
+            _draw_spot(axes, spot)
+        draw_legend(axes)
     _say_missing(axes, missing)
+
+
+def _curve(
+    run: RunRecord, analysis: Analysis, row: tuple[str, str, str, str], known: dict[int, Estimate]
+) -> Curve:
+    """What a figure with several ways to load writes beside one of its curves."""
+    series, arm, colour, _ = row
+    spot = asked_spot(run, analysis, series)
+    last = max(known, default=None)
+    return Curve(
+        name=series_label(run, series) if arm == "load" else arm_label(run, series, arm=arm),
+        answer="" if spot is None else say_spot(spot),
+        colour=colour,
+        last=None if last is None else (last, known[last].value),
+        spot=spot,
+    )
+
+
+def _find_lacks(known: dict[int, Estimate]) -> Iterator[str]:
+    """What a curve lacks."""
+    if not known:
+        yield "no samples"
+    if not all(_bounded(estimate) for estimate in known.values()):
+        yield "no interval at some lengths, too few rounds"
+    if len(known) == 1:
+        yield "measured at one length only"
 
 
 def _series_styles(
@@ -94,11 +119,9 @@ def _series_styles(
     loads = load_series(run, analysis) or ("load",)
     for index, series in enumerate(loads):
         arm = run.series[series].arm if series in run.series else "load"
-        colour = LOAD_COLOURS[index % len(LOAD_COLOURS)]
-        rows.append((series, arm, colour, LOAD_MARKERS[index % len(LOAD_MARKERS)]))
+        rows.append((series, arm, *look_of(index)))
     for index, curve in enumerate((c for c in analysis.hybrids if c.skipped is None), start=len(loads)):
-        colour = LOAD_COLOURS[index % len(LOAD_COLOURS)]
-        rows.append((curve.series, "hybrid", colour, LOAD_MARKERS[index % len(LOAD_MARKERS)]))
+        rows.append((curve.series, "hybrid", *look_of(index)))
     return rows
 
 
@@ -213,51 +236,27 @@ def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis, *, yl
     axes.set_axisbelow(True)
 
 
-def _draw_legend(axes: Axes) -> None:
-    axes.plot([], [], color="0.4", linestyle=(0, (4, 3)), linewidth=1.0, label="fits (diagnostic)")
-    axes.plot([], [], color="0.4", alpha=0.4, marker=".", linewidth=0.7, label="single rounds")
-    for text in axes.legend(fontsize=8, loc="upper left", framealpha=0.9, edgecolor="none").get_texts():
-        text.set_parse_math(False)
-
-
-def _say_missing(axes: Axes, missing: Sequence[str]) -> None:
-    if missing:
+def _say_missing(axes: Axes, missing: Sequence[tuple[str, str]]) -> None:
+    """What is not there, curve by curve; of more than two with the same lack, how many."""
+    counts = Counter(lack for lack, _ in missing)
+    lines = list(
+        dict.fromkeys(
+            f"{lack}: {name if counts[lack] <= 2 else f'{counts[lack]} series'}" for lack, name in missing
+        )
+    )
+    if lines:
         axes.text(
-            0.99, 0.02, "\n".join(missing), transform=axes.transAxes, ha="right", va="bottom",
+            0.99, 0.02, "\n".join(lines), transform=axes.transAxes, ha="right", va="bottom",
             fontsize=8, style="italic", color="#8a1c1c", parse_math=False,
         )  # fmt: skip
-
-
-def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
-    """What the figure shows: model, device, storage with its limit, ways and states, repeats, depth."""
-    ways = [
-        f"{series_label(run, series)} over "
-        + ", ".join(
-            part
-            for part in (
-                data_path(run, samples, series=series) or "no proven data path",
-                say_cache(run, samples, series=series),
-            )
-            if part
-        )
-        for series in load_series(run, analysis)
-    ]
-    parts = [
-        f"{say_model(run)} on {device_name(run)}",
-        storage_name(run),
-        *(ways or ["no load series"]),
-        say_repeats(samples),
-        say_depth(samples),
-        "bands and bars: 95 % intervals over rounds",
-    ]
-    return "; ".join(part for part in parts if part) + "."
 
 
 def make_figure(
     run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, size_inches: tuple[float, float]
 ) -> Figure:
     """The whole figure: axes, answer as title, caption below.  Call inside `STYLE`."""
-    figure = Figure(figsize=size_inches, layout="constrained")
+    num_curves = len(_series_styles(run, samples, analysis))
+    figure = Figure(figsize=room_for(num_curves, size_inches), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     draw_crossover(axes, run, samples, analysis=analysis)

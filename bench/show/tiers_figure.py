@@ -17,7 +17,8 @@ from bench.analyse.answer import Crossing, Point
 from bench.analyse.tiers import Standing, Tier, TierTable, asked_spot, judge
 from bench.measure.record import RunRecord
 from bench.show.facts import device_name, in_virtual_machine, say_model, say_state, series_label
-from bench.show.figures import LOAD_COLOURS, PNG_DPI, RECOMPUTE_COLOUR, STYLE
+from bench.show.figures import PNG_DPI, STYLE
+from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
 from bench.show.numbers import format_rate, format_tokens, format_tokens_estimate
 from bench.show.sentence import SYMBOLS
 from bench.show.write import write_bytes_safely
@@ -42,7 +43,7 @@ LABEL_CHARACTERS = 30
 def draw_tiers(axes: Axes, run: RunRecord, table: TierTable) -> None:
     """Draw every tier as a row of `axes` over the prefix length."""
     axes.set_xscale("log", base=2)
-    axes.set_ylim(len(table.tiers) - 0.4, -0.75)
+    axes.set_ylim(len(table.tiers) - 0.4, -0.6)
     lengths = table.lengths
     homes = {(home.series, home.prefix_tokens) for home in table.homes}
     for row, tier in enumerate(table.tiers):
@@ -102,11 +103,18 @@ def _scale(axes: Axes, lengths: Sequence[int]) -> None:
     if lengths:
         axes.set_xlim(lengths[0] / 1.3, lengths[-1] * 1.3)
         powers = [2**p for p in range(40) if lengths[0] <= 2**p <= lengths[-1]]
-        axes.set_xticks(powers[:: -(1 + (len(powers) - 1) // 8)][::-1] or list(lengths))
+        most = 8 if figure_is_wide(axes) else 3
+        axes.set_xticks(powers[:: -(1 + (len(powers) - 1) // most)][::-1] or list(lengths))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tokens(value)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
+
+
+def figure_is_wide(axes: Axes) -> bool:
+    """Whether there is room for a label at every power of two."""
+    figure = axes.get_figure()
+    return figure is None or figure.get_figwidth() > NARROW_INCHES  # type: ignore[union-attr]
 
 
 def _say_tier(run: RunRecord, tier: Tier) -> str:

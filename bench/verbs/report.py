@@ -1,14 +1,16 @@
 """`report`: everything that derives from the samples of a sweep, written and printed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bench.analyse.analysis import analyse
+from bench.analyse.answer import Analysis
 from bench.analyse.frames import crossover_frame, summary_frame
 from bench.analyse.tiers import make_tiers
-from bench.measure.record import read_run, read_samples
+from bench.measure.record import RunRecord, Sample, read_run, read_samples
 from bench.show.facts import is_sound
 from bench.show.files import write_results
 from bench.show.hybrid import describe_hybrids
@@ -41,15 +43,7 @@ def finish(folder: Path) -> None:
         summary=summary_frame(analysis),
         crossover=crossover_frame(analysis),
     )
-    if out.is_terminal:
-        out.print(closing_table(run, analysis))
-    else:
-        out.print(plain_table(run, analysis), markup=False)
-    tiers = make_tiers(run, samples, analysis)
-    if has_choice(tiers) and out.is_terminal:
-        out.print(tier_table(run, tiers))
-    elif has_choice(tiers):
-        out.print(f"\n{plain_tiers(run, tiers)}\n", markup=False)
+    _print_tables(run, samples, analysis)
     for name, said, _ in check_rows(run):
         out.print(f"{name}: {said}", markup=False)
     for notice in run.notices:
@@ -63,3 +57,16 @@ def finish(folder: Path) -> None:
     if run.state != "complete" or not samples:
         raise typer.Exit(FAILED)
     raise typer.Exit(0 if is_sound(run, samples, analysis) else SUSPECT)
+
+
+def _print_tables(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> None:
+    """Both arms at every length; of several load series also where a prefix may live."""
+    tiers = make_tiers(run, samples, analysis)
+    if out.is_terminal:
+        out.print(closing_table(run, analysis))
+        if has_choice(tiers):
+            out.print(tier_table(run, tiers))
+        return
+    out.print(plain_table(run, analysis), markup=False)
+    if has_choice(tiers):
+        out.print(f"\n{plain_tiers(run, tiers)}\n", markup=False)

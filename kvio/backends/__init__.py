@@ -15,6 +15,8 @@ from kvio.backends.nixl_plugin import POSIX_OPTIONS
 from kvio.backends.nixl_probe import probe_gds, probe_obj, probe_posix
 from kvio.backends.null import NullReader
 from kvio.backends.objects import ObjectDepot
+from kvio.backends.pinned import MOST_IN_FLIGHT as PINNED_IN_FLIGHT
+from kvio.backends.pinned import hold_pinned, make_pinned, try_pinned
 from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import Backend, KVIOError, Unavailable
 from kvio.backends.s3 import S3Reader, probe_objects
@@ -47,6 +49,7 @@ class BackendKind:
         most_in_flight: jobs that one thread can keep in flight; 1 where queue depth comes from threads.
         options: names and meanings of the options that it understands.
         depot: where the chunks lie, given the options and the directory of the files; None reads the files.
+        needs_gpu: it cannot be measured where the device is the CPU.
         on_server: a server reads the bytes and sends them: nothing on this machine tells where it had them from.
         read_path: what libraries of its own have counted, of backends that the kernel's counters do not tell apart.
         probe: tries to read in this directory with these options; says why it cannot, None where it can.
@@ -61,6 +64,7 @@ class BackendKind:
     options: Mapping[str, str] = field(default_factory=dict)
     depot: Callable[[Mapping[str, str], Path], Depot] | None = None
     on_server: bool = False
+    needs_gpu: bool = False
     read_path: Callable[[], PathCounters | None] = lambda: None
     probe: Probe = is_part_of_python
 
@@ -76,11 +80,22 @@ BACKENDS: dict[str, BackendKind] = {
         from_storage=False,
     ),
     "hostmem": BackendKind(
-        "chunks in DRAM",
+        "chunks in DRAM, pageable",
         blocking(HostMemReader),
         moves_bytes=True,
         from_storage=False,
         depot=lambda options, root: HostMemory(),
+    ),
+    "hostmem-pinned": BackendKind(
+        "chunks in DRAM that is pinned for the GPU",
+        make_pinned,
+        moves_bytes=True,
+        from_storage=False,
+        into="device",
+        most_in_flight=PINNED_IN_FLIGHT,
+        depot=hold_pinned,
+        needs_gpu=True,
+        probe=try_pinned,
     ),
     "posix": BackendKind(
         "files, preadv from several threads", blocking(PosixReader), moves_bytes=True, from_storage=True
@@ -119,6 +134,7 @@ BACKENDS: dict[str, BackendKind] = {
         from_storage=True,
         into="device",
         most_in_flight=NIXL_IN_FLIGHT,
+        needs_gpu=True,
         probe=probe_gds,
     ),
     "nixl-obj": BackendKind(

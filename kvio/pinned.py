@@ -1,0 +1,175 @@
+"""Chunks in memory that is pinned for the GPU: copied straight into it, with no bounce buffer between."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+
+import torch
+
+from kvio.backends.protocol import (
+    Arrival,
+    DeviceTarget,
+    KVIOError,
+    Read,
+    ShortReadError,
+    Target,
+    Unavailable,
+    UnavailableError,
+)
+from kvio.backends.setting import BackendSetting
+from kvio.buffers import CudaRegistrar, HostBuffer, Registrar, close_all
+from kvio.streams import Mark, SideStream, make_side_stream
+
+NO_GPU = Unavailable(
+    "memory is pinned for a GPU, and torch sees none here", "--backend hostmem, the same memory unpinned"
+)
+
+
+def find_registrar() -> Registrar:
+    """What pins memory here.
+
+    Raises:
+        UnavailableError: there is no GPU.
+    """
+    if not torch.cuda.is_available():
+        raise UnavailableError(NO_GPU)
+    return CudaRegistrar()
+
+
+@dataclass(slots=True)
+class PinnedMemory:
+    """A depot in pinned memory, shared by the threads that read it.
+
+    Pinning takes longer than reading, so buffers of files that are held no more are used again.
+    """
+
+    find_registrar: Callable[[], Registrar] = find_registrar
+    held: dict[Path, HostBuffer] = field(default_factory=dict)
+    name: str = "pinned host memory"
+    when: Literal["sample", "run"] = "sample"
+    _free: list[HostBuffer] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Nothing outlives a process in its memory."""
+
+    def place(self, paths: Sequence[Path]) -> None:
+        """Hold these files and no others.
+
+        Raises:
+            UnavailableError: there is no GPU.
+            KVIOError: a file cannot be read, or so much cannot be pinned.
+        """
+        for path in set(self.held) - set(paths):
+            self._free.append(self.held.pop(path))
+        for path in paths:
+            if path not in self.held:
+                self.held[path] = self._fill(path)
+
+    def _fill(self, path: Path) -> HostBuffer:
+        try:
+            with path.open("rb") as stream:
+                num_bytes = path.stat().st_size
+                buffer = self._take(num_bytes)
+                arrived = stream.readinto(buffer.view)
+        except OSError as error:
+            raise KVIOError(f"{path}: {error.strerror}") from error
+        if arrived != num_bytes:
+            self._free.append(buffer)
+            raise KVIOError(f"{path}: {arrived} of {num_bytes} bytes could be read")
+        return buffer
+
+    def _take(self, num_bytes: int) -> HostBuffer:
+        """A buffer of just this size: one that is free, else a new one in place of those of other sizes."""
+        for buffer in self._free:
+            if buffer.num_bytes == num_bytes:
+                self._free.remove(buffer)
+                return buffer
+        close_all(self._free)
+        return HostBuffer(num_bytes, self.find_registrar())
+
+    def withdraw(self) -> None:
+        """Unpin and let go of everything; safe to call twice."""
+        buffers = [*self.held.values(), *self._free]
+        self.held, self._free = {}, []
+        close_all(buffers)
+
+
+class PinnedBackend:
+    """As many copies in flight as the setting's queue depth, on a stream of this thread's own."""
+
+    name = "hostmem-pinned"
+
+    def __init__(self, setting: BackendSetting) -> None:
+        if not isinstance(setting.depot, PinnedMemory):
+            raise KVIOError("the hostmem-pinned backend needs a pinned memory that holds the chunks")
+        self.queue_depth = setting.queue_depth
+        self.notices: tuple[str, ...] = ()
+        self._memory = setting.depot
+        self._stream: SideStream | None = None
+        self._in_flight: deque[tuple[int, int, Mark]] = deque()  # ticket, bytes, end of its copies
+
+    def attach(self, targets: Sequence[Target]) -> None:
+        """Make the stream that copies into the targets' device.
+
+        Raises:
+            KVIOError: a target is not device memory.
+        """
+        devices = {target.tensor.device for target in targets if isinstance(target, DeviceTarget)}
+        if len(devices) != 1:
+            raise KVIOError("hostmem-pinned copies into the memory of one device only")
+        self._stream = make_side_stream(devices.pop(), monotonic)
+
+    def open(self, path: Path) -> None:
+        """Check that the file is held.
+
+        Raises:
+            KVIOError: it is not.
+        """
+        if path not in self._memory.held:
+            raise KVIOError(f"{path}: not held in memory; hold it before it is timed")
+
+    def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
+        """Queue the copies of one job.
+
+        Raises:
+            ShortReadError: the held file ends before a read does.
+        """
+        if self._stream is None or not isinstance(target, DeviceTarget):
+            raise KVIOError("hostmem-pinned copies into attached device memory only")
+        with self._stream.entered():
+            for read in reads:
+                end = read.buffer_offset + read.num_bytes
+                target.tensor[read.buffer_offset : end].copy_(self._find(read), non_blocking=True)
+            mark = self._stream.mark()
+        self._in_flight.append((ticket, sum(read.num_bytes for read in reads), mark))
+
+    def _find(self, read: Read) -> torch.Tensor:
+        held = self._memory.held[read.path].array
+        found = held[read.file_offset : read.file_offset + read.num_bytes]
+        if len(found) != read.num_bytes:
+            raise ShortReadError(
+                f"{read.path}: {len(found)} of {read.num_bytes} bytes held at offset {read.file_offset}"
+            )
+        return torch.from_numpy(found)
+
+    def wait(self) -> Sequence[Arrival]:
+        """The job that was submitted first, once its copies are done."""
+        ticket, num_bytes, mark = self._in_flight.popleft()
+        mark.synchronize()
+        return [Arrival(ticket, num_bytes)]
+
+    def shut(self, path: Path) -> None:
+        """Close nothing."""
+
+    def drain(self) -> None:
+        """Wait for every copy under way."""
+        if self._stream is not None:
+            self._stream.synchronize()
+        self._in_flight.clear()
+
+    def close(self) -> None:
+        """Drain; the memory is the depot's."""
+        self.drain()
