@@ -1,0 +1,195 @@
+from collections.abc import Sequence
+
+import pytest
+
+from bench.analyse.analysis import analyse
+from bench.analyse.frames import tier_frame
+from bench.analyse.tiers import PLACES, TierTable, find_place, make_tiers
+from bench.measure.record import Notice
+from bench.show.sections import tier_grid
+from bench.show.tiers import plain_tiers, say_homes, shown_lengths, tier_rows
+from tests.sweeps import make_run
+from tests.tier_sweeps import (
+    DISK,
+    MEMORY,
+    NEVER,
+    OBJECTS,
+    SLOW_DISK,
+    WILD,
+    Way,
+    make_tier_run,
+    make_tier_samples,
+)
+
+ALL = (NEVER, DISK, OBJECTS, MEMORY, SLOW_DISK)
+
+
+def tiers_of(ways: Sequence[Way], num_rounds: int = 6) -> TierTable:
+    run, samples = make_tier_run(ways), make_tier_samples(ways, num_rounds=num_rounds)
+    return make_tiers(run, samples, analyse(run, samples))
+
+
+def test_tiers_go_from_the_fastest_to_the_slowest() -> None:
+    found = [(tier.series, tier.bytes_per_s.value) for tier in tiers_of(ALL).tiers if tier.bytes_per_s]
+    assert found == [
+        ("hostmem/best", pytest.approx(10e9)),
+        ("posix/best", pytest.approx(4e9)),
+        ("s3/best", pytest.approx(2.5e9)),
+        ("posix/lmcache", pytest.approx(2e9)),
+        ("nixl/best", pytest.approx(0.5e9)),
+    ]
+
+
+def test_a_prefix_may_live_in_a_tier_from_its_crossover_on_in_whole_chunks() -> None:
+    tiers = {tier.series: tier for tier in tiers_of(ALL).tiers}
+    assert tiers["hostmem/best"].from_tokens == 1000  # always wins: the shortest length measured
+    assert tiers["nixl/best"].from_tokens is None  # never
+    spot = tiers["posix/best"].whole
+    assert spot is not None and spot.crossings[0].tokens.value == pytest.approx(2500, rel=0.03)
+    assert tiers["posix/best"].from_tokens == 2560
+    assert tiers["posix/lmcache"].from_tokens in {5120, 4864}
+
+
+def test_the_cheapest_place_that_beats_recompute_is_the_home() -> None:
+    homes = {home.prefix_tokens: (home.series, home.place) for home in tiers_of(ALL).homes}
+    assert homes == {
+        1000: ("hostmem/best", "host memory"),
+        2000: ("hostmem/best", "host memory"),
+        4000: ("posix/best", "local disk"),  # objects tie at 5,000
+        8000: ("s3/best", "object store"),
+    }
+
+
+def test_of_several_tiers_in_one_place_the_fastest_is_the_home() -> None:
+    (*_, last) = tiers_of((SLOW_DISK, DISK)).homes
+    assert (last.prefix_tokens, last.series) == (8000, "posix/best")
+
+
+def test_a_cheaper_tier_whose_rounds_disagree_is_named_and_not_chosen() -> None:
+    (*_, last) = tiers_of((MEMORY, WILD)).homes
+    assert (last.series, last.undecided) == ("hostmem/best", ("s3/best",))
+
+
+def test_without_intervals_nothing_is_a_home() -> None:
+    table = tiers_of((MEMORY, DISK), num_rounds=2)
+    assert {home.series for home in table.homes} == {None}
+    assert {home.undecided for home in table.homes} == {("hostmem/best", "posix/best")}
+
+
+@pytest.mark.parametrize(
+    ("backend", "storage", "place"),
+    [
+        ("hostmem", "ext4 on vda (virtio)", "host memory"),
+        ("hostmem-pinned", "ext4 on vda (virtio)", "host memory"),
+        ("posix", "ext4 on vda (virtio)", "local disk"),
+        ("posix", "nfs4 (network)", "network storage"),
+        ("uring", "ext4 on nbd0 (network)", "network storage"),
+        ("posix", "tmpfs (in memory)", "host memory"),
+        ("simulated", "a simulated drive", "simulated drive"),
+    ],
+)
+def test_the_place_follows_from_backend_and_storage(backend: str, storage: str, place: str) -> None:
+    run = make_tier_run((Way(backend),)).model_copy(update={"storage": {"name": storage}})
+    assert find_place(run, f"{backend}/best") == place
+    assert place in PLACES
+
+
+def test_files_beside_objects_are_on_the_drive_that_they_are_placed_from() -> None:
+    run = make_tier_run((DISK, OBJECTS))
+    run = run.model_copy(update={"storage": {"name": "bucket kv", "placed_from": {"name": "nfs (network)"}}})
+    assert (find_place(run, "s3/best"), find_place(run, "posix/best")) == ("object store", "network storage")
+
+
+def test_the_frame_has_a_row_for_each_tier_and_one_for_recompute() -> None:
+    frame = tier_frame(tiers_of((DISK, MEMORY)))
+    assert frame["series"].tolist() == ["hostmem/best", "posix/best", "recompute"]
+    row = frame.iloc[1].dropna().to_dict()
+    assert row.pop("whole_crossover_tokens") == pytest.approx(2500, rel=0.03)
+    kept = {name: value for name, value in row.items() if "crossover" not in name and "read_" not in name}
+    assert kept == {
+        "series": "posix/best",
+        "place": "local disk",
+        "backend": "posix",
+        "layout": "best",
+        "data_path": "posix-direct",
+        "cache_state": "direct",
+        "whole_verdict": "crossover",
+        "marginal_verdict": "load_always_wins",
+        "from_tokens": 2560,
+        "cheapest_at_tokens": "4000;8000",
+        "at_1000_tokens_s": pytest.approx(0.2125),
+        "at_2000_tokens_s": pytest.approx(0.2375),
+        "at_4000_tokens_s": pytest.approx(0.2875),
+        "at_8000_tokens_s": pytest.approx(0.3875),
+    }
+    assert row["read_at_tokens"] == 8000
+    last = frame.iloc[2].dropna().to_dict()
+    assert last == {
+        "series": "recompute",
+        "at_1000_tokens_s": pytest.approx(0.1),
+        "at_2000_tokens_s": pytest.approx(0.2),
+        "at_4000_tokens_s": pytest.approx(0.4),
+        "at_8000_tokens_s": pytest.approx(0.8),
+    }
+
+
+def test_the_rows_say_where_how_fast_and_from_where_on() -> None:
+    ways = (NEVER, MEMORY, OBJECTS)
+    run = make_tier_run(ways)
+    rows = tier_rows(run, tiers_of(ways))
+    assert [(row[0], row[1], row[2], row[3], row[-1]) for row in rows] == [
+        ("hostmem, best layout", "host memory", "hostmem-direct", "—", "1,000 (shortest)"),
+        ("s3, best layout", "object store", "s3-direct", "unverified", rows[1][-1]),
+        ("nixl, best layout", "local disk", "nixl-direct", "direct", "never up to 8,000"),
+        ("recompute", "", "", "", ""),
+    ]
+    assert rows[2][5] == "recompute always wins"
+    assert rows[0][7:11] == ("10.0 ms", "20.0 ms", "40.0 ms", "80.0 ms")
+
+
+def test_lengths_with_the_same_home_are_one_line() -> None:
+    run = make_tier_run((MEMORY, DISK))
+    assert say_homes(run, tiers_of((MEMORY, DISK))) == (
+        "at 1,000 to 2,000 tokens the cheapest tier that beats recompute is host memory: hostmem, best layout",
+        "at 4,000 to 8,000 tokens the cheapest tier that beats recompute is local disk: posix, best layout",
+    )
+    assert say_homes(run, tiers_of((NEVER,))) == (
+        "at 1,000 to 8,000 tokens no tier surely beats recompute",
+    )
+
+
+def test_of_many_lengths_four_are_shown_with_both_ends() -> None:
+    samples = make_tier_samples((DISK,), lengths=[1000 * n for n in range(1, 12)])
+    run = make_tier_run((DISK,))
+    table = make_tiers(run, samples, analyse(run, samples))
+    assert shown_lengths(table) == (1000, 4000, 8000, 11_000)
+
+
+def test_with_a_suffix_the_marginal_question_decides() -> None:
+    run = make_tier_run((MEMORY, NEVER), suffix_tokens=256)
+    samples = make_tier_samples((MEMORY, NEVER), suffix_tokens=256)
+    table = make_tiers(run, samples, analyse(run, samples))
+    assert [tier.from_tokens for tier in table.tiers] == [1000, None]
+    assert "time of the next 256 tokens" in plain_tiers(run, table)
+    assert tier_rows(run, table)[1][-1] == "never up to 8,000"
+
+
+def test_what_was_skipped_is_said_below_the_tiers() -> None:
+    skipped = Notice(code="skipped", message="gds skipped: no GPU; try: a GPU", suspect=False)
+    run = make_tier_run((MEMORY, DISK)).model_copy(update={"notices": (skipped,)})
+    samples = make_tier_samples((MEMORY, DISK))
+    table = make_tiers(run, samples, analyse(run, samples))
+    assert tier_grid(run, table).footnotes[-1] == "gds skipped: no GPU; try: a GPU"
+
+
+def test_a_series_without_samples_keeps_its_row() -> None:
+    run = make_tier_run((MEMORY, DISK))
+    samples = make_tier_samples((MEMORY,))
+    table = make_tiers(run, samples, analyse(run, samples))
+    assert tier_rows(run, table)[1][:5] == ("posix, best layout", "local disk", "—", "—", "—")
+    assert tier_rows(run, table)[1][-1] == "undecided"
+
+
+def test_a_run_without_series_has_no_tiers() -> None:
+    run = make_run(series={})
+    assert make_tiers(run, [], analyse(run, [])).tiers == ()
