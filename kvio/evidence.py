@@ -21,7 +21,7 @@ SECTORS_READ = 2  # its position in that file
 COUNTED_BACKENDS = frozenset(
     {"posix", "uring", "nixl-posix-aio", "nixl-posix-uring", "nixl-posix-posix_aio", "nixl-posix-unknown"}
 )
-MEMORY_BACKENDS = frozenset({"null", "simulated", "hostmem"})
+MEMORY_BACKENDS = frozenset({"null", "simulated", "hostmem", "hostmem-pinned"})
 
 NOTICES = {
     "not_cold": "the bytes did not come from the device: the page cache had them",

@@ -109,7 +109,9 @@ class PinnedBackend:
         self.notices: tuple[str, ...] = ()
         self._memory = setting.depot
         self._stream: SideStream | None = None
-        self._in_flight: deque[tuple[int, int, Mark]] = deque()  # ticket, bytes, end of its copies
+        self._in_flight: deque[tuple[int, int, Mark | ShortReadError]] = (
+            deque()
+        )  # ticket, bytes, end of its copies
 
     def attach(self, targets: Sequence[Target]) -> None:
         """Make the stream that copies into the targets' device.
@@ -132,19 +134,22 @@ class PinnedBackend:
             raise KVIOError(f"{path}: not held in memory; hold it before it is timed")
 
     def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
-        """Queue the copies of one job.
-
-        Raises:
-            ShortReadError: the held file ends before a read does.
-        """
+        """Queue the copies of one job."""
         if self._stream is None or not isinstance(target, DeviceTarget):
             raise KVIOError("hostmem-pinned copies into attached device memory only")
-        with self._stream.entered():
+        end: Mark | ShortReadError
+        try:
+            end = self._copy(reads, target.tensor, self._stream)
+        except ShortReadError as error:  # told by `wait`, as by backends that only know it then
+            end = error
+        self._in_flight.append((ticket, sum(read.num_bytes for read in reads), end))
+
+    def _copy(self, reads: Sequence[Read], into: torch.Tensor, stream: SideStream) -> Mark:
+        with stream.entered():
             for read in reads:
                 end = read.buffer_offset + read.num_bytes
-                target.tensor[read.buffer_offset : end].copy_(self._find(read), non_blocking=True)
-            mark = self._stream.mark()
-        self._in_flight.append((ticket, sum(read.num_bytes for read in reads), mark))
+                into[read.buffer_offset : end].copy_(self._find(read), non_blocking=True)
+            return stream.mark()
 
     def _find(self, read: Read) -> torch.Tensor:
         held = self._memory.held[read.path].array
@@ -156,9 +161,15 @@ class PinnedBackend:
         return torch.from_numpy(found)
 
     def wait(self) -> Sequence[Arrival]:
-        """The job that was submitted first, once its copies are done."""
-        ticket, num_bytes, mark = self._in_flight.popleft()
-        mark.synchronize()
+        """The job that was submitted first, once its copies are done.
+
+        Raises:
+            ShortReadError: the held file ends before a read does.
+        """
+        ticket, num_bytes, end = self._in_flight.popleft()
+        if isinstance(end, ShortReadError):
+            raise end
+        end.synchronize()
         return [Arrival(ticket, num_bytes)]
 
     def shut(self, path: Path) -> None:

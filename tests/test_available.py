@@ -53,6 +53,16 @@ def test_what_cannot_be_used_is_left_out_and_said(
     assert _broken_backend == [(tmp_path, {"speed": "9"})]
 
 
+def test_what_reads_into_a_gpu_is_skipped_where_the_cpu_was_asked_for(tmp_path: Path) -> None:
+    loads = (LoadSpec(), LoadSpec(backend="hostmem-pinned"))
+    plan = Plan(model="qwen3-8b", device="cpu", loads=loads)
+    left, (notice,) = leave_out_unavailable(plan, tmp_path)
+    assert left.loads == (LoadSpec(),)
+    assert notice.message == (
+        "hostmem-pinned skipped: it reads into a GPU, and the device asked for is the CPU; try: --device cuda"
+    )
+
+
 def test_nothing_left_to_measure_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         PlanError, match=r"nothing is left to measure: tape skipped: .*; try: pip install tape"

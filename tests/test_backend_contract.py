@@ -34,12 +34,14 @@ from kvio.jobs import plan_jobs
 from kvio.layout import uniform_layout
 from kvio.loader import ChunkLoader
 from kvio.pagecache import evict, resident_bytes
+from kvio.pinned import PinnedMemory
 from kvio.presets import adapt_preset, find_preset
 from kvio.scratch import PREFIX
 from kvio.store import ChunkStore
 from kvio.transfer import Transfer, make_transfer
 from tests.places import require_disk
 from tests.servers import require_s3, shared_s3
+from tests.test_buffers import RecordingRegistrar
 
 CPU = torch.device("cpu")
 SLOT_BYTES = 65_536
@@ -67,7 +69,14 @@ class Variant:
             direct=self.direct, depot=depot, queue_depth=self.queue_depth, options=self.all_options()
         )
 
+    @property
+    def is_probed(self) -> bool:
+        """Whether it is tried before; memory that nothing real pins is copied from in the same way without a GPU."""
+        return self.name != "hostmem-pinned"
+
     def depot(self, root: Path) -> Depot | None:
+        if not self.is_probed:
+            return PinnedMemory(RecordingRegistrar)
         return None if self.kind.depot is None else self.kind.depot(self.all_options(), root)
 
     def __str__(self) -> str:
@@ -80,6 +89,8 @@ GDS_DIRECT = os.environ.get("KVCROSS_TEST_GDS_DIRECT") == "1"
 
 VARIANTS = (
     Variant("hostmem"),
+    Variant("hostmem-pinned"),
+    Variant("hostmem-pinned", queue_depth=4),
     Variant("posix"),
     Variant("posix", direct=True),
     Variant("uring"),
@@ -126,7 +137,7 @@ def _why_not(name: str, directory: Path) -> Unavailable | None:
 
 def _require(variant: Variant, directory: Path) -> None:
     """Skip what cannot be tried on this machine, saying why."""
-    why = _why_not(variant.name, directory.parents[1])
+    why = _why_not(variant.name, directory.parents[1]) if variant.is_probed else None
     if why is not None:
         assert not why.reason.startswith(TRIAL_FAILED), why.reason  # a broken backend must not be skipped
         pytest.skip(f"{variant.name}: {why.reason}; try: {why.remedy}")
@@ -497,7 +508,7 @@ def test_a_load_brings_every_token_and_its_data_path_is_proved(tmp_path: Path, v
         assert state == ("direct" if variant.direct else "cold")
     queue = variant.options.get("queue")
     assert way == (f"nixl-posix-{queue}" if queue else variant.name)
-    ways = {"gds": "kvikio-compat", "hostmem": "hostmem"}
+    ways = {"gds": "kvikio-compat", "hostmem": "hostmem", "hostmem-pinned": "hostmem-pinned"}
     assert path == ways.get(variant.name, f"{way}-{'direct' if variant.direct else 'buffered'}")
 
 

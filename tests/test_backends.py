@@ -141,7 +141,7 @@ def test_hostmem_names_a_file_that_it_cannot_hold(tmp_path: Path) -> None:
 
 def test_an_unknown_backend_lists_those_there_are() -> None:
     listed = ", ".join(BACKENDS)
-    assert listed.startswith("null, simulated, hostmem, posix, uring")
+    assert listed.startswith("null, simulated, hostmem, hostmem-pinned, posix, uring")
     with pytest.raises(KVIOError, match=f"unknown backend 'dma'; there are: {listed}$"):
         find_backend("dma")
 

@@ -111,7 +111,21 @@ def test_one_length_or_none_is_inconclusive() -> None:
 
 def test_one_round_is_inconclusive_however_clear() -> None:
     reading = read_band(band_of([{256.0: -1.0, 512.0: 1.0}]))
-    assert (reading.verdict, reading.reason) == ("inconclusive", "one round only: no interval")
+    assert (reading.verdict, reading.reason) == (
+        "inconclusive",
+        "fewer than 3 rounds measured both arms at any length: no interval",
+    )
+
+
+def test_lengths_of_too_few_rounds_are_not_said_to_disagree() -> None:
+    clear = {512.0: 1.0}
+    band = band_of([clear | {256.0: 1.0, 1024.0: 1.0}, clear | {256.0: 1.1, 1024.0: 1.1}, clear])
+    assert read_band(band).reason == (
+        "load wins at 1 of 3 lengths; fewer than 3 rounds tell of 256, 1024; "
+        "a crossing may lie beyond the longest length: measure longer prefixes"
+    )
+    split = band_of([{256.0: 1.0, 512.0: value} for value in (1.0, -1.0)] + [{512.0: 0.1}])
+    assert read_band(split).reason == "rounds disagree at every length, too few to tell at 256"
 
 
 def test_the_median_crosses_zero_where_refinement_should_aim() -> None:

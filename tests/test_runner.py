@@ -146,3 +146,16 @@ def test_nothing_is_measured_when_the_cheapest_length_does_not_fit(tmp_path: Pat
     observer = _run(rounds, _source(clock), tmp_path, clock)
     assert observer.rounds == []
     assert rounds.samples == []
+
+
+def test_a_budget_that_ends_before_the_first_sample_says_so_and_what_would_do(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=10.0)
+    clock.advance(8.5)  # preflight and files
+    _run(rounds, _source(clock), tmp_path, clock)
+    (notice,) = rounds.notices
+    assert (notice.code, notice.suspect) == ("nothing_measured", True)
+    assert notice.message == (
+        "the budget of 10 s ended before the first sample: 8 s went by before the rounds, and 2 series at 100 tokens "
+        "take about 2 s a round; try --budget 25s, or fewer backends, layouts or tokens"
+    )

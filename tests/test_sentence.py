@@ -2,11 +2,14 @@ from dataclasses import replace
 
 import pytest
 
+from bench.analyse.analysis import analyse
 from bench.analyse.answer import Crossing, Estimate
 from bench.measure.plan import Plan
 from bench.measure.record import Notice
+from bench.show.facts import is_sound, storage_name, suspect_codes
 from bench.show.sentence import describe_answer, sentence, short_answer
 from tests.sweeps import make_analysis, make_notice, make_run, make_samples, make_spot
+from tests.tier_sweeps import DISK, MEMORY, OBJECTS, make_tier_run, make_tier_samples
 
 SAMPLES = make_samples(num_rounds=2, num_samples=2)
 ANALYSIS = make_analysis(SAMPLES)
@@ -153,3 +156,21 @@ def test_it_is_one_sentence_on_one_line(verdict: str) -> None:
     changes = {} if verdict == "crossover" else {"crossings": ()}
     said = sentence(run, SAMPLES, ANALYSIS, spot=make_spot(verdict=verdict, **changes))
     assert said.endswith(".") and "\n" not in said and "\x1b" not in said and ". " not in said
+
+
+def test_what_was_noticed_of_another_series_does_not_make_this_one_suspect() -> None:
+    ways = (MEMORY, OBJECTS)
+    unknown = Notice(code="server_caches_unknown", message="s3/best: server's caches unknown")
+    run = make_tier_run(ways).model_copy(update={"notices": (unknown,)})
+    samples = make_tier_samples(ways)
+    analysis = analyse(run, samples)
+    assert suspect_codes(run, samples, analysis, series="hostmem/best") == ()
+    assert suspect_codes(run, samples, analysis, series="s3/best")[0] == "server_caches_unknown"
+    assert not is_sound(run, samples, analysis)  # the run holds what cannot be trusted
+    assert is_sound(make_tier_run(ways), samples, analysis)
+
+
+def test_host_memory_is_not_said_to_be_the_drive_or_limited() -> None:
+    run = make_tier_run((MEMORY, DISK), limit_bytes_per_s=1e8)
+    assert storage_name(run, "hostmem/best") == "host memory"
+    assert storage_name(run, "posix/best") == "Samsung PM1743 limited to 100 MB/s"

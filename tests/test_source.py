@@ -1,5 +1,6 @@
 """Fresh processes: each job has its own, and none outlives it."""
 
+import multiprocessing
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -10,6 +11,7 @@ from bench.measure.clock import MonotonicClock
 from bench.measure.jobs import CheckDone, JobDone, JobFailed, PreflightJob
 from bench.measure.plan import Plan
 from bench.measure.source import ProcessSource
+from bench.measure.worker import serve_job
 from tests import workers
 
 
@@ -61,3 +63,13 @@ def test_leaving_a_job_early_stops_its_process() -> None:
     pid = _pid(next(messages))
     messages.close()  # type: ignore[attr-defined]
     assert not psutil.pid_exists(pid)
+
+
+def test_a_process_whose_runner_was_killed_before_it_asked_for_anything_ends_without_a_word() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve_job, args=(theirs,))
+    process.start()
+    theirs.close()
+    ours.close()  # as the kernel does for one that was killed
+    process.join(60)
+    assert process.exitcode == 1

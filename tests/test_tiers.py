@@ -1,11 +1,15 @@
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from bench.analyse.analysis import analyse
 from bench.analyse.frames import tier_frame
 from bench.analyse.tiers import PLACES, TierTable, find_place, make_tiers
+from bench.arms.case import Case
+from bench.measure.plan import LoadSpec, Plan, PlanError
 from bench.measure.record import Notice
+from bench.measure.setup import work_out
 from bench.show.sections import tier_grid
 from bench.show.tiers import plain_tiers, say_homes, shown_lengths, tier_rows
 from tests.sweeps import make_run
@@ -153,9 +157,7 @@ def test_lengths_with_the_same_home_are_one_line() -> None:
         "at 1,000 to 2,000 tokens the cheapest tier that beats recompute is host memory: hostmem, best layout",
         "at 4,000 to 8,000 tokens the cheapest tier that beats recompute is local disk: posix, best layout",
     )
-    assert say_homes(run, tiers_of((NEVER,))) == (
-        "at 1,000 to 8,000 tokens no tier surely beats recompute",
-    )
+    assert say_homes(run, tiers_of((NEVER,))) == ("at 1,000 to 8,000 tokens no tier surely beats recompute",)
 
 
 def test_of_many_lengths_four_are_shown_with_both_ends() -> None:
@@ -193,3 +195,38 @@ def test_a_series_without_samples_keeps_its_row() -> None:
 def test_a_run_without_series_has_no_tiers() -> None:
     run = make_run(series={})
     assert make_tiers(run, [], analyse(run, [])).tiers == ()
+
+
+def test_a_tier_whose_cache_state_nobody_knows_is_said_to_be_unverified() -> None:
+    ways = (MEMORY, Way("s3", bytes_per_s=8e9, cache_state="unverified", server="bucket kv at http://s3"))
+    (line,) = say_homes(make_tier_run(ways), tiers_of(ways))
+    assert line.endswith("is object store: s3, best layout (its cache state is unverified)")
+
+
+def test_samples_that_do_not_count_are_said_beside_the_tier() -> None:
+    run = make_tier_run((MEMORY, DISK))
+    settings = {**run.series["posix/best"].settings, "cache_state": "direct"}
+    series = run.series["posix/best"].model_copy(update={"settings": settings})
+    run = run.model_copy(update={"series": {**run.series, "posix/best": series}})
+    samples = [
+        replace(s, outcome=replace(s.outcome, cache_state="warm"))
+        if s.case == Case("load", "posix/best", 8000)
+        else s
+        for s in make_tier_samples((MEMORY, DISK))
+    ]
+    table = make_tiers(run, samples, analyse(run, samples))
+    (line,) = (note for note in tier_grid(run, table).footnotes if "left out" in note)
+    assert (
+        line == "posix, best layout: 6 of 24 samples were not proved cold or direct as asked and are left out"
+    )
+
+
+def test_memory_may_stand_beside_a_drive_under_a_read_limit_and_not_alone() -> None:
+    loads = (LoadSpec(), LoadSpec(backend="hostmem"))
+    plan = Plan(model="qwen3-8b", loads=loads, limit_bytes_per_s=1e8)
+    assert [load.name for load in work_out(plan).loads] == ["posix/best", "hostmem/best"]
+    with pytest.raises(PlanError, match="hostmem reads none"):
+        work_out(plan.model_copy(update={"loads": loads[1:]}))
+    objects = LoadSpec(backend="s3", options={"bucket": "kv", "endpoint": "http://127.0.0.1:1"})
+    with pytest.raises(PlanError, match="s3 reads none"):
+        work_out(plan.model_copy(update={"loads": (*loads, objects)}))

@@ -121,7 +121,7 @@ def test_every_tier_is_a_row_from_the_fastest_down() -> None:
 def test_rings_mark_the_cheapest_tier_at_each_length() -> None:
     axes = tier_axes((MEMORY, DISK))
     rings = [line for line in axes.lines if line.get_markersize() == 12]
-    assert [(list(ring.get_xdata())[0], list(ring.get_ydata())[0]) for ring in rings] == [
+    assert [(*ring.get_xdata(), *ring.get_ydata()) for ring in rings] == [
         (1000, 0),
         (2000, 0),
         (4000, 1),

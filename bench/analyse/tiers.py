@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bench.analyse.answer import Analysis, Estimate, Point, SweetSpot
-from bench.analyse.select import select_load, tabulate
+from bench.analyse.select import FAULTS, select_load, tabulate
 from bench.arms.case import Outcome
 from bench.measure.record import RunRecord, Sample
 
@@ -18,6 +18,7 @@ PLACES: tuple[Place, ...] = get_args(Place)  # a byte costs most in the first an
 MEMORY_BACKENDS = frozenset({"hostmem", "hostmem-pinned"})
 # what the names of storage say in brackets (`kvio.blockdev`)
 NETWORK, IN_MEMORY = "network", "in memory"
+UNVERIFIED = "unverified"
 Standing = Literal["beats", "undecided", "loses"]
 
 
@@ -33,6 +34,7 @@ class Tier:
         from_tokens: from here on a prefix may live here: C* (P* where a suffix was asked for) in whole chunks, the
             shortest length measured where load always wins; None where it never does, or nobody knows.
         points: by length.
+        left_out: what of its samples does not count, and why.
     """
 
     series: str
@@ -47,6 +49,7 @@ class Tier:
     marginal: SweetSpot | None
     from_tokens: int | None
     points: tuple[Point, ...]
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,14 @@ class Home:
     Args:
         series, place: of that tier; None where none does.
         undecided: series in cheaper places (in any, where no tier beats recompute) whose rounds disagree.
+        unverified: the tier's cache state could not be proved, so that a cache may have answered.
     """
 
     prefix_tokens: int
     series: str | None
     place: Place | None
     undecided: tuple[str, ...]
+    unverified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,11 @@ def _make_tier(run: RunRecord, analysis: Analysis, series: str, *, outcomes: Seq
         marginal=spots.get("marginal"),
         from_tokens=_find_from(asked),
         points=tuple(points),
+        left_out=tuple(
+            text.partition(": ")[2] for text in spots["whole"].notices if text.partition(": ")[0] in FAULTS
+        )
+        if "whole" in spots
+        else (),
     )
 
 
@@ -197,7 +207,8 @@ def _find_home(tokens: int, found: Sequence[tuple[Tier, Point]]) -> Home:
     )
     if home is None:
         return Home(tokens, None, None, undecided)
-    return Home(tokens, home[0].series, home[0].place, undecided)
+    unverified = home[0].cache_state is not None and UNVERIFIED in home[0].cache_state
+    return Home(tokens, home[0].series, home[0].place, undecided, unverified)
 
 
 def _price(found: tuple[Tier, Point]) -> tuple[int, float]:

@@ -1,5 +1,6 @@
 """The rounds of a sweep: ask the policy, measure in a fresh process, append, until done or out of budget."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,7 @@ class Rounds:
     notices: list[Notice] = field(default_factory=list)
     rate_case: Case | None = None  # the machine's matrix rate, once in every walk
     next_round: int = 0
+    first_left_s: float | None = None  # of the budget, when the first round was planned
 
     def cases_at(self, length: int) -> tuple[Case, ...]:
         """All arms at one length."""
@@ -58,6 +60,7 @@ def run_rounds(
     """Measure round after round; every sample is on the disk before the next begins."""
     while True:
         left_s = rounds.deadline_s - clock.now_s()
+        rounds.first_left_s = left_s if rounds.first_left_s is None else rounds.first_left_s
         lengths = policy(_progress(rounds, left_s))
         job = plan_round(rounds, lengths, left_s=left_s) if lengths else None
         if job is None:
@@ -69,11 +72,29 @@ def run_rounds(
 
 
 def _notice_rest(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> None:
-    """Say so when a good part of the budget is left because nothing fits into it."""
+    """Say so when nothing was measured, or a good part of the budget is left because nothing fits into it."""
+    if lengths and not any(sample.case.arm != "gemm" for sample in rounds.samples):
+        rounds.notices.append(_notice_nothing(rounds))
+        return
     if lengths and left_s > REST_SHARE * rounds.run.plan.budget_s:
         needed_s = rounds.cost_s(lengths[0]) + rounds.costs.startup_s
         message = f"{left_s:.0f} s of the budget were left; another round takes about {needed_s:.0f} s"
         rounds.notices.append(Notice(code="budget_left", message=message, suspect=False))
+
+
+def _notice_nothing(rounds: Rounds) -> Notice:
+    """Why there is no sample of any arm: the budget went into preflight, files and the beginning of a round."""
+    plan, shortest = rounds.run.plan, rounds.allowed[0]
+    round_s = rounds.cost_s(shortest) + rounds.costs.startup_s
+    before_s = plan.budget_s - (rounds.first_left_s or 0.0)
+    return Notice(
+        code="nothing_measured",
+        message=(
+            f"the budget of {plan.budget_s:g} s ended before the first sample: {before_s:.0f} s went by before the rounds, "
+            f"and {len(rounds.series)} series at {shortest} tokens take about {round_s:.0f} s a round; "
+            f"try --budget {math.ceil(before_s + ROUNDS_PLANNED * round_s)}s, or fewer backends, layouts or tokens"
+        ),
+    )
 
 
 def _progress(rounds: Rounds, left_s: float) -> Progress:

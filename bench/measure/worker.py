@@ -46,7 +46,7 @@ def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
     _die_with_parent()
-    job: Job = pipe.recv()
+    job = _receive(pipe)
     try:
         if seat is not None:
             _sit_down(seat, job)
@@ -63,6 +63,15 @@ def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
         pipe.send(JobFailed(str(error), refused=isinstance(job, PreflightJob)))
     except (BrokenPipeError, EOFError, ConnectionResetError):
         os._exit(1)  # the runner is gone; nobody is left to tell
+
+
+def _receive(pipe: Connection) -> Job:
+    """The job; ends this process where the runner was killed before it could send one."""
+    try:
+        job: Job = pipe.recv()
+    except (EOFError, ConnectionResetError):
+        os._exit(1)
+    return job
 
 
 def _sit_down(seat: Seat, job: Job) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from bench.analyse.answer import Analysis, Point, SweetSpot
 from bench.analyse.tiers import MEMORY_BACKENDS
-from bench.measure.record import RunRecord, Sample
+from bench.measure.record import Notice, RunRecord, Sample
 from bench.show.numbers import format_fact, format_rate, printable
 
 # keys of the runner's fact dicts, first match wins; a dotted key goes into a nested dict or list
@@ -232,7 +232,7 @@ def say_notices(
 ) -> dict[str, str]:
     """Code -> message of all that was noticed for one series, its recompute arm and the run."""
     found: dict[str, str] = {}
-    texts = [f"{notice.code}: {notice.message}" for notice in run.notices]
+    texts = [f"{n.code}: {n.message}" for n in run.notices if _concerns(run, n, series)]
     texts += [text for spot in analysis.spots if spot.series == series for text in spot.notices]
     # the analysis repeats the notices of its spots and points after the name of their series
     texts += [text for text in analysis.notices if split_notice(text)[0] not in load_series(run, analysis)]
@@ -242,6 +242,12 @@ def say_notices(
     for code, message in map(split_notice, texts):
         found[code] = found.get(code) or message
     return found
+
+
+def _concerns(run: RunRecord, notice: Notice, series: str) -> bool:
+    """False for what was noticed of another series, whose name the message begins with."""
+    subject = notice.message.partition(": ")[0]
+    return subject not in run.series or subject == series
 
 
 def suspect_codes(
@@ -257,11 +263,15 @@ def suspect_codes(
 
 
 def is_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> bool:
-    """True when the main answer is decided and nothing makes it suspect."""
+    """True when the main answer is decided, and nothing makes it or another series of the run suspect."""
     spot = main_spot(run, analysis)
     if spot is None or spot.verdict == "inconclusive":
         return False
-    return not suspect_codes(run, samples, analysis, series=spot.series)
+    harmless = harmless_codes(run)
+    return not (
+        suspect_codes(run, samples, analysis, series=spot.series)
+        or any(notice.code not in harmless for notice in run.notices)
+    )
 
 
 def harmless_codes(run: RunRecord) -> frozenset[str]:

@@ -109,9 +109,15 @@ def tier_notes(run: RunRecord, table: TierTable) -> tuple[str, ...]:
     """Lines below the rows: what the times are, the cheapest tier at each length, what was not measured."""
     suffix = table.suffix_tokens
     timed = f"the next {format_tokens(suffix)} tokens" if suffix else "a whole prefix of so many tokens"
+    left_out = [
+        f"{series_label(run, tier.series)}: {printable(message)}"
+        for tier in table.tiers
+        for message in tier.left_out
+    ]
     return (
         f"at N: time of {timed}, first-token step included; GB/s at the longest length; {RULE}",
         *say_homes(run, table),
+        *left_out,
         *(printable(message) for message in table.not_measured),
     )
 
@@ -132,7 +138,11 @@ def _say_run(run: RunRecord, homes: Sequence[Home]) -> str:
     undecided = f" (undecided: {'; '.join(doubt)})" if doubt else ""
     if home.series is None:
         return f"{at} no tier surely beats recompute{undecided}"
-    return f"{at} the cheapest tier that beats recompute is {home.place}: {series_label(run, home.series)}{undecided}"
+    unproved = " (its cache state is unverified)" if home.unverified else ""
+    return (
+        f"{at} the cheapest tier that beats recompute is {home.place}: {series_label(run, home.series)}"
+        f"{unproved}{undecided}"
+    )
 
 
 def tier_table(run: RunRecord, table: TierTable) -> RenderableType:
