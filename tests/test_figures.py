@@ -7,12 +7,14 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.analyse.analysis import analyse
 from bench.analyse.answer import Analysis, Crossing, Estimate
 from bench.measure.plan import Plan
 from bench.measure.record import RunRecord, Sample, SeriesInfo
 from bench.show.caption import caption
 from bench.show.figures import draw_crossover, figure_content, write_figure
 from tests.sweeps import TOKENS, make_analysis, make_run, make_samples, make_spot
+from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 
 SAMPLES = make_samples(num_rounds=3, num_samples=2)
 ANALYSIS = make_analysis(SAMPLES)
@@ -153,3 +155,11 @@ def test_drawing_leaves_the_settings_of_matplotlib_alone() -> None:
     before = dict(mpl.rcParams)
     figure_content(make_run(), SAMPLES, ANALYSIS, form="png")
     assert dict(mpl.rcParams) == before
+
+
+def test_the_rounds_of_a_marginal_question_are_drawn() -> None:
+    ways = (MEMORY, DISK)
+    run, samples = make_tier_run(ways, suffix_tokens=64), make_tier_samples(ways, suffix_tokens=64)
+    axes = draw(run, samples, analyse(run, samples))
+    faint = [line for line in axes.lines if line.get_alpha() == 0.25]
+    assert len(faint) == 3 * 6  # three series, six rounds

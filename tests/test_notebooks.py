@@ -10,6 +10,7 @@ from nbclient import NotebookClient
 from bench.measure.record import RecordError, SampleWriter, write_run
 from bench.show.folder import find_results, open_results
 from tests.sweeps import make_run, make_samples
+from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -42,13 +43,9 @@ def make_folder(folder: Path, **changes: object) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_on_any_result_folder(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if path.stem.startswith("01"):
-        pytest.importorskip("bench.analyse.analysis")
-    monkeypatch.setenv("KVCROSS_RESULTS", str(make_folder(tmp_path / "run")))
+def run_notebook(path: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """All that the notebook prints for a result folder; it must draw a figure and warn of nothing."""
+    monkeypatch.setenv("KVCROSS_RESULTS", str(results))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -60,7 +57,16 @@ def test_a_notebook_runs_on_any_result_folder(
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert [output for output in outputs if output.get("name") == "stderr"] == []
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    said = "".join(output.get("text", "") for output in outputs)
+    return "".join(output.get("text", "") for output in outputs)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_on_any_result_folder(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path.stem.startswith("01"):
+        pytest.importorskip("bench.analyse.analysis")
+    said = run_notebook(path, make_folder(tmp_path / "run"), tmp_path, monkeypatch)
     for words in SAID[path.stem]:
         assert words in said
 
@@ -114,3 +120,18 @@ def test_a_half_written_row_becomes_a_notice_of_the_run(tmp_path: Path) -> None:
     run, samples = open_results(folder)
     assert len(samples) == 6 * 2 * 7 * 2
     assert [notice.code for notice in run.notices] == ["half_line"]
+
+
+def test_the_crossover_notebook_shows_the_tiers_of_several_ways_to_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways = (MEMORY, DISK)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write_run(folder, make_tier_run(ways))
+    writer = SampleWriter(folder)
+    for sample in make_tier_samples(ways):
+        writer.append(sample)
+    writer.close()
+    said = run_notebook(ROOT / "notebooks" / "01_crossover.ipynb", folder, tmp_path, monkeypatch)
+    assert "the cheapest tier that beats recompute is local disk: posix, best layout" in said

@@ -68,3 +68,10 @@ def test_the_terminal_table_has_the_same_cells() -> None:
     Console(file=stream, width=140).print(closing_table(make_run(), ANALYSIS))
     for line in plain_table(make_run(), ANALYSIS).splitlines()[2:]:
         assert all(cell in stream.getvalue() for cell in line.split("  ") if cell)
+
+
+def test_with_a_suffix_the_title_says_that_the_next_tokens_were_timed() -> None:
+    run = make_run(plan=make_run().plan.model_copy(update={"suffix_tokens": 64}))
+    assert plain_table(run, ANALYSIS).startswith(
+        "Qwen3-8B: recompute of the next 64 tokens against load by posix, best layout"
+    )

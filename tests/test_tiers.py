@@ -172,7 +172,8 @@ def test_with_a_suffix_the_marginal_question_decides() -> None:
     samples = make_tier_samples((MEMORY, NEVER), suffix_tokens=256)
     table = make_tiers(run, samples, analyse(run, samples))
     assert [tier.from_tokens for tier in table.tiers] == [1000, None]
-    assert "time of the next 256 tokens" in plain_tiers(run, table)
+    assert "at N: time of the next 256 tokens after so many; GB/s" in plain_tiers(run, table)
+    assert tier_rows(run, table)[0][5:7] == ("—", "load always wins")  # C* was not asked for
     assert tier_rows(run, table)[1][-1] == "never up to 8,000"
 
 

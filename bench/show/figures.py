@@ -53,6 +53,7 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     """Draw all that was measured on log-log `axes`, and say in words what is missing."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    suffix = run.plan.suffix_tokens
     missing: list[tuple[str, str]] = []
     curves: list[Curve] = []
     recompute: dict[int, float] = {}
@@ -60,7 +61,8 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     for row in rows:
         series, arm, colour, marker = row
         name = arm_label(run, series, arm=arm)
-        _draw_rounds(axes, of_series(run, samples, series=series), colour=colour)
+        counted = of_series(run, samples, series=series)
+        _draw_rounds(axes, [s for s in counted if s.case.suffix_tokens == suffix], colour=colour)
         known = _estimates(run, samples, analysis, series=series, arm=arm)
         curves.append(_curve(run, analysis, row, known))
         if arm == "recompute":
@@ -70,7 +72,6 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
         missing += [(lack, name) for lack in _find_lacks(known)]
     for fit in analysis.fits:
         _draw_fit(axes, fit, colours={series: colour for series, _, colour, _ in rows})
-    suffix = run.plan.suffix_tokens
     timed = (
         f"time of the next {format_tokens(suffix)} tokens" if suffix else "time, first-token step included"
     )
@@ -144,10 +145,9 @@ def _estimates(
 
 def _draw_rounds(axes: Axes, samples: Sequence[Sample], *, colour: str) -> None:
     """Each round as a faint line through its medians: the scatter that the interval stands for."""
-    whole = [sample for sample in samples if sample.case.suffix_tokens == 0]
-    for number in sorted({sample.round for sample in whole}):
+    for number in sorted({sample.round for sample in samples}):
         by_length: dict[int, list[float]] = {}
-        for sample in whole:
+        for sample in samples:
             if sample.round == number:
                 by_length.setdefault(sample.case.prefix_tokens, []).append(sample.outcome.seconds)
         lengths = sorted(by_length)

@@ -72,7 +72,11 @@ def footnotes(run: RunRecord, points: Sequence[Point]) -> list[str]:
 def _title(run: RunRecord, series: str) -> str:
     ranks = run.plan.tensor_parallel
     divided = f" over {ranks} ranks" if ranks > 1 else ""
-    return f"{printable(run.model_name)}{divided}: recompute against load by {series_label(run, series)}"
+    suffix = run.plan.suffix_tokens
+    asked = f" of the next {format_tokens(suffix)} tokens" if suffix else ""
+    return (
+        f"{printable(run.model_name)}{divided}: recompute{asked} against load by {series_label(run, series)}"
+    )
 
 
 def closing_table(run: RunRecord, analysis: Analysis) -> RenderableType:

@@ -75,7 +75,7 @@ def _tier_row(run: RunRecord, table: TierTable, tier: Tier) -> tuple[str, ...]:
         printable(tier.data_path or MISSING),
         MISSING if state is None else say_state(state, guest=in_virtual_machine(run)),
         format_rate_estimate(tier.bytes_per_s),
-        say_spot(tier.whole),
+        MISSING if table.suffix_tokens else say_spot(tier.whole),
         say_spot(tier.marginal),
         *(MISSING if estimate is None else format_seconds(estimate.value) for estimate in found),
         say_from(table, tier),
@@ -108,14 +108,18 @@ def say_from(table: TierTable, tier: Tier) -> str:
 def tier_notes(run: RunRecord, table: TierTable) -> tuple[str, ...]:
     """Lines below the rows: what the times are, the cheapest tier at each length, what was not measured."""
     suffix = table.suffix_tokens
-    timed = f"the next {format_tokens(suffix)} tokens" if suffix else "a whole prefix of so many tokens"
+    timed = (
+        f"time of the next {format_tokens(suffix)} tokens after so many"
+        if suffix
+        else "time of a whole prefix of so many tokens, first-token step included"
+    )
     left_out = [
         f"{series_label(run, tier.series)}: {printable(message)}"
         for tier in table.tiers
         for message in tier.left_out
     ]
     return (
-        f"at N: time of {timed}, first-token step included; GB/s at the longest length; {RULE}",
+        f"at N: {timed}; GB/s at the longest length; {RULE}",
         *say_homes(run, table),
         *left_out,
         *(printable(message) for message in table.not_measured),
