@@ -6,15 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from bench.arms.case import Case
+from bench.arms.case import Case, Outcome
 from bench.measure.clock import VirtualClock
 from bench.measure.costs import CostBook
-from bench.measure.jobs import CaseRefused, Job, JobDone, JobFailed, Message
+from bench.measure.jobs import (
+    CaseRefused,
+    Job,
+    JobDone,
+    JobFailed,
+    Message,
+    Pass,
+    RoundJob,
+    SampleTaken,
+    SeriesFailed,
+)
 from bench.measure.plan import Plan, SimulationSpec
 from bench.measure.policy import Progress
 from bench.measure.record import RunRecord, Sample, SampleWriter, read_samples
 from bench.measure.runner import MeasureError, Rounds, run_rounds
+from bench.measure.sampling import measure_passes
 from bench.measure.source import SimulatedSource, Source
+from kvio.errors import KVIOError
 
 SPEC = SimulationSpec(recompute_s=(0.0, 0.01, 0.0), load_s=(1.0, 0.0), round_noise=0.0, sample_noise=0.0)
 
@@ -159,3 +171,82 @@ def test_a_budget_that_ends_before_the_first_sample_says_so_and_what_would_do(tm
         "the budget of 10 s ended before the first sample: 8 s went by before the rounds, and 2 series at 100 tokens "
         "take about 2 s a round; try --budget 25s, or fewer backends, layouts or tokens"
     )
+
+
+def _run_twice(rounds: Rounds, source: Source, folder: Path, clock: VirtualClock) -> list[tuple[str, ...]]:
+    """Series that each of two rounds was to measure."""
+    asked: list[tuple[str, ...]] = []
+
+    def twice(progress: Progress) -> tuple[int, ...]:
+        asked.append(tuple(name for _, name in rounds.series))
+        return progress.allowed if len(asked) < 3 else ()
+
+    writer = SampleWriter(folder)
+    run_rounds(rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock)
+    writer.close()
+    return asked
+
+
+def test_a_way_to_load_that_breaks_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=60.0)
+    rounds.series = (
+        ("recompute", "recompute"),
+        ("load", "posix/best"),
+        ("load", "s3/best"),
+        ("hybrid", "hybrid/s3/best"),
+    )
+    asked = _run_twice(
+        rounds, Scripted(SeriesFailed("hybrid/s3/best", "no answer"), JobDone()), tmp_path, clock
+    )
+    assert asked[1:] == [("recompute", "posix/best")] * 2
+    assert [(notice.code, notice.message) for notice in rounds.notices[:1]] == [
+        (
+            "series_failed",
+            "s3/best: could not be read any more and was left out from then on: round 0: no answer",
+        )
+    ]
+
+
+def test_when_the_last_way_to_load_breaks_the_sweep_ends(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    source = Scripted(SeriesFailed("load", "no answer"), JobDone())
+    with pytest.raises(MeasureError, match="round 0: no answer"):
+        _run_twice(_rounds(clock, budget_s=60.0), source, tmp_path, clock)
+
+
+class _Arm:
+    """An arm that gives what it is told to."""
+
+    def __init__(self, outcome: Outcome | KVIOError) -> None:
+        self._outcome = outcome
+
+    def warm_up(self, case: Case) -> None: ...
+
+    def prepare(self, case: Case) -> None: ...
+
+    def run(self, case: Case) -> Outcome:
+        if isinstance(self._outcome, KVIOError):
+            raise self._outcome
+        return self._outcome
+
+    def close(self) -> None: ...
+
+
+def _job(num_ranks: int = 1) -> RoundJob:
+    cases = Case("recompute", "recompute", 100), Case("load", "s3/best", 100), Case("load", "posix/best", 100)
+    plan = Plan(model="m", tensor_parallel=num_ranks)
+    return RoundJob(plan=plan, number=0, passes=(Pass((cases,)),), start_s=0.0, deadline_s=9.0, seed=0)
+
+
+def test_a_read_that_fails_ends_the_round_and_names_its_series() -> None:
+    arms = {"recompute": _Arm(Outcome(seconds=1.0)), "s3/best": _Arm(KVIOError("no answer"))}
+    told = list(measure_passes(_job(), arms, clock=VirtualClock()))
+    assert isinstance(told[0], SampleTaken)
+    assert told[1:] == [SeriesFailed("s3/best", "no answer")]
+
+
+def test_of_several_ranks_a_read_that_fails_is_the_end() -> None:
+    arms = {"recompute": _Arm(Outcome(seconds=1.0)), "s3/best": _Arm(KVIOError("no answer"))}
+    with pytest.raises(KVIOError, match="no answer"):
+        list(measure_passes(_job(num_ranks=2), arms, clock=VirtualClock()))

@@ -115,6 +115,14 @@ class SeriesSkipped:
 
 
 @dataclass(frozen=True, slots=True)
+class SeriesFailed:
+    """A load or hybrid series could not be read in mid-round, which ends there; later rounds go on without it."""
+
+    series: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckDone:
     """A named check with its result, for the header; a notice when it did not turn out well."""
 
@@ -144,5 +152,15 @@ class JobDone:
     next_chunk: dict[str, int] = field(default_factory=dict)
 
 
-Message = JobBegun | SampleTaken | CaseCost | CaseRefused | SeriesSkipped | CheckDone | JobFailed | JobDone
+Message = (
+    JobBegun
+    | SampleTaken
+    | CaseCost
+    | CaseRefused
+    | SeriesSkipped
+    | SeriesFailed
+    | CheckDone
+    | JobFailed
+    | JobDone
+)
 Job = RoundJob | PreflightJob

@@ -8,10 +8,11 @@ from pathlib import Path
 from bench.arms.case import ArmName, Case
 from bench.measure.clock import Clock
 from bench.measure.costs import CostBook
-from bench.measure.jobs import CaseRefused, JobDone, JobFailed, RoundJob, SampleTaken
+from bench.measure.jobs import CaseRefused, JobDone, JobFailed, RoundJob, SampleTaken, SeriesFailed
 from bench.measure.policy import Observer, Policy, Progress
 from bench.measure.record import Notice, RunRecord, Sample, SampleWriter
 from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
+from bench.measure.setup import load_of
 from bench.measure.source import Source
 from kvio.errors import FailedError
 
@@ -159,6 +160,8 @@ def _measure_round(
                 observer.on_sample(sample)
             case CaseRefused(case, reason):
                 _drop_from(rounds, case.prefix_tokens, reason)
+            case SeriesFailed(series, reason):
+                _drop_series(rounds, series, f"round {job.number}: {reason}")
             case JobFailed(reason):
                 raise MeasureError(f"round {job.number}: {reason}")
             case JobDone(next_chunk):
@@ -177,3 +180,17 @@ def _drop_from(rounds: Rounds, length: int, reason: str) -> None:
     rounds.notices.append(Notice(code="lengths_dropped", message=message))
     if not rounds.allowed:
         raise MeasureError(f"not one length can be measured: {reason}")
+
+
+def _drop_series(rounds: Rounds, series: str, reason: str) -> None:
+    """Measure no further what could not be read, nor the hybrid that reads the same way; the others go on.
+
+    Raises:
+        MeasureError: no load series is left.
+    """
+    load = load_of(series)
+    rounds.series = tuple((arm, name) for arm, name in rounds.series if load_of(name) != load)
+    if not any(arm == "load" for arm, _ in rounds.series):
+        raise MeasureError(reason)
+    message = f"{load}: could not be read any more and was left out from then on: {reason}"
+    rounds.notices.append(Notice(code="series_failed", message=message))

@@ -5,15 +5,19 @@ from collections.abc import Iterator, Mapping
 
 from bench.arms.case import Arm, CannotHoldError, Case
 from bench.measure.clock import Clock
-from bench.measure.jobs import CaseRefused, Message, RoundJob, SampleTaken
+from bench.measure.jobs import CaseRefused, Message, RoundJob, SampleTaken, SeriesFailed
 from bench.measure.record import Sample
+from kvio.errors import KVIOError
+
+READING = frozenset({"load", "hybrid"})  # arms that files or servers can fail
 
 
 def measure_passes(job: RoundJob, arms: Mapping[str, Arm], *, clock: Clock) -> Iterator[Message]:
     """One message per timed call, in the order of the job's passes.
 
     A length that is expected to run over the deadline is not begun; shorter ones after it still are.  One that
-    the device cannot hold is refused and ends the round: what it left behind would disturb the others.
+    the device cannot hold is refused and ends the round: what it left behind would disturb the others.  So does a
+    series that cannot be read.
     """
     warmed: set[Case] = set()
     repetitions: Counter[Case] = Counter()
@@ -31,6 +35,11 @@ def measure_passes(job: RoundJob, arms: Mapping[str, Arm], *, clock: Clock) -> I
                     )
                 except CannotHoldError as error:
                     yield CaseRefused(case, str(error))
+                    return
+                except KVIOError as error:
+                    if job.plan.tensor_parallel > 1 or case.arm not in READING:
+                        raise  # of several ranks, the others wait for this one
+                    yield SeriesFailed(case.series, str(error))
                     return
                 repetitions[case] += 1
                 order += 1

@@ -14,6 +14,7 @@ from kvio.presets import adapt_preset, find_preset
 
 UNLIMITED_TOKENS = 2**20  # where a model states no maximum: as far as anyone serves
 RECOMPUTE = "recompute"
+HYBRID = "hybrid/"  # before the name of a load series
 GEMM = "gemm"
 
 
@@ -119,7 +120,12 @@ def work_out(plan: Plan) -> Setup:
 
 def name_hybrid(load_series: str) -> str:
     """The hybrid series that loads as `load_series` does."""
-    return f"hybrid/{load_series}"
+    return f"{HYBRID}{load_series}"
+
+
+def load_of(series: str) -> str:
+    """The load series that a load or hybrid series reads as."""
+    return series.removeprefix(HYBRID)
 
 
 def _require_one_world(plan: Plan) -> None:

@@ -1,6 +1,6 @@
 """What one measuring process holds: the model (or some of its layers) on its device, and arms made from it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,8 +192,9 @@ def make_arms(
     store_dirs: Mapping[str, Path],
     first_chunk: Mapping[str, int],
     seed: int,
+    series: Collection[str],
 ) -> dict[str, Arm]:
-    """An arm for every series of the run."""
+    """The recompute arm, the matrix products, and an arm for each load or hybrid series among `series`."""
     prefill = bench.prefill(capacity_tokens)
     step = FirstTokenStep(prefill, now_s=bench.now_s, seed=seed)
     arms: dict[str, Arm] = {
@@ -201,6 +202,8 @@ def make_arms(
         GEMM: bench.gemm_arm(seed=seed),
     }
     for load in bench.setup.loads:
+        if not {load.name, name_hybrid(load.name)} & set(series):
+            continue
         store = ChunkStore.open(rank_directory(store_dirs[load.name], group.rank(), group.size()))
         arm = bench.load_arm(store, load, first_chunk=first_chunk.get(load.name, 0), first_token=step)
         arms[load.name] = arm

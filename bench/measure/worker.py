@@ -115,7 +115,12 @@ def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:
     setup = work_out(job.plan)
     bench = open_workbench(setup, longest=longest, now_s=clock.now_s, seed=seed)
     arms = make_arms(
-        bench, capacity_tokens=longest, store_dirs=job.store_dirs, first_chunk=job.first_chunk, seed=seed
+        bench,
+        capacity_tokens=longest,
+        store_dirs=job.store_dirs,
+        first_chunk=job.first_chunk,
+        seed=seed,
+        series={case.series for case in cases},
     )
     try:
         guarded = {name: guard(arm) for name, arm in arms.items()}

@@ -62,6 +62,7 @@ EXPLANATIONS: dict[str, str] = {
     "fit_disagrees": "Fitted curves and measured points disagree; the measured points are the answer.",
     "extrapolated": "A value from the fitted curves beyond what was measured: a hint where to measure next.",
     "series_skipped": "One of the ways asked for could not be measured here; the others stand.",
+    "series_failed": "It broke in mid-sweep; its samples up to then stand, and the other ways were measured on.",
     "nothing_measured": "The budget was too small for one sample: nothing can be said.",
     "no_load_series": "There is nothing to compare with recompute.",
 }
