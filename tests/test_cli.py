@@ -222,6 +222,10 @@ BAD = {
     ),
     "hybrid of a suffix": (["sweep", "qwen3-8b", "--hybrid", "--suffix-tokens", "64"], "leave out one"),
     "resume of nothing": (["sweep", "--resume", "/nowhere"], "/nowhere"),
+    "resume of something else": (
+        ["sweep", "--resume", "/nowhere", "--backend", "uring"],
+        "--backend stays as it was",
+    ),
     "unknown model's geometry": (["model", "nothing"], "nothing"),
 }
 

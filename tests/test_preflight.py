@@ -140,3 +140,19 @@ def test_a_budget_in_which_the_shortest_length_does_not_fit_is_refused() -> None
         match="a budget of 100 s is too small to measure anything: 64 tokens take about 51 s, 50 s are left",
     ):
         require_budget(100.0, 50.0, 64, cost_s=51.0)
+
+
+def test_what_was_spent_of_the_budget_before_is_said_and_counted() -> None:
+    clock = VirtualClock()
+    job = PreflightJob(Plan(model="m", budget_s=60), (64, 128), 1.0, 6.0, None)
+    with pytest.raises(
+        PlanError, match=r"60 s of which 45 s were spent before is too small .* try --budget 69s"
+    ):
+        run_preflight(
+            job,
+            source=Scripted(clock, JobDone()),
+            costs=CostBook(lambda case: 99.0),
+            clock=clock,
+            observer=Silent(),
+            left_s=15.0,
+        )

@@ -58,9 +58,15 @@ def walk_lengths(shortest: int, most: int) -> tuple[int, ...]:
 
 
 def run_preflight(
-    job: PreflightJob, *, source: Source, costs: CostBook, clock: Clock, observer: Observer
+    job: PreflightJob,
+    *,
+    source: Source,
+    costs: CostBook,
+    clock: Clock,
+    observer: Observer,
+    left_s: float | None = None,
 ) -> Findings:
-    """Carry the job out.
+    """Carry the job out; `left_s` of the budget are left, all of it where None is given.
 
     Raises:
         MeasureError: the measuring process failed.
@@ -84,23 +90,27 @@ def run_preflight(
                 findings.notices += [notice] if notice else []
             case JobFailed(reason, refused):
                 raise PlanError(reason) if refused else MeasureError(f"preflight: {reason}")
-    _require_walked(findings, job, waited_s=clock.now_s() - asked_s)
+    budget_s = job.plan.budget_s
+    spent_s = 0.0 if left_s is None else budget_s - left_s
+    _require_walked(findings, job, waited_s=clock.now_s() - asked_s, spent_s=spent_s)
     return findings
 
 
-def _require_walked(findings: Findings, job: PreflightJob, *, waited_s: float) -> None:
+def _require_walked(findings: Findings, job: PreflightJob, *, waited_s: float, spent_s: float) -> None:
     if findings.walked:
         return
     if findings.refused:
         raise MeasureError(f"preflight: {next(iter(findings.refused.values()))}")
-    raise _too_small(job.plan.budget_s, job.lengths[0], waited_s)
+    raise _too_small(job.plan.budget_s, job.lengths[0], waited_s, spent_s=spent_s)
 
 
-def _too_small(budget_s: float, shortest: int, needed_s: float) -> PlanError:
+def _too_small(budget_s: float, shortest: int, needed_s: float, *, spent_s: float) -> PlanError:
+    """What it would take; `spent_s` of the budget had gone before (a resumed sweep, or slow probes)."""
+    before = f" of which {spent_s:.0f} s were spent before" if spent_s >= 1 else ""
     return PlanError(
-        f"a budget of {budget_s:g} s is too small to measure anything: after {needed_s:.0f} s the shortest case, "
+        f"a budget of {budget_s:g} s{before} is too small to measure anything: after {needed_s:.0f} s the shortest case, "
         f"{shortest} tokens, was still not measured (building the model included); try --budget "
-        f"{max(60, round(8 * needed_s))}s, or fewer layers or tokens"
+        f"{max(60, round(spent_s + 8 * needed_s))}s, or fewer layers or tokens"
     )
 
 

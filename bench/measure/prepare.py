@@ -36,11 +36,12 @@ def look_ahead(setup: Setup, site: Site, *, start_s: float, checked: bool, obser
     plan = setup.plan
     shortest = setup.chunk_tokens
     lengths = setup.lengths or walk_lengths(shortest, most_tokens(setup, site.scratch))
+    left_s = start_s + plan.budget_s - site.clock.now_s()  # of a resumed sweep, less than the budget
     job = PreflightJob(
         plan=plan,
         lengths=lengths,
         case_limit_s=WALK_SHARE * plan.budget_s,
-        deadline_s=start_s + PREFLIGHT_SHARE * plan.budget_s,
+        deadline_s=site.clock.now_s() + PREFLIGHT_SHARE * left_s,
         scratch_dir=site.scratch,
         with_checks=not checked,
     )
@@ -53,7 +54,9 @@ def look_ahead(setup: Setup, site: Site, *, start_s: float, checked: bool, obser
         return min(load_s, costs.expected_s(replace(case, arm="recompute", series=RECOMPUTE)))
 
     costs = CostBook(prior_s)
-    return run_preflight(job, source=site.source, costs=costs, clock=site.clock, observer=observer)
+    return run_preflight(
+        job, source=site.source, costs=costs, clock=site.clock, observer=observer, left_s=left_s
+    )
 
 
 def prepare_rounds(

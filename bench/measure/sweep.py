@@ -65,14 +65,16 @@ def _remove_empty(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands) -> Path:
-    """Go on with a sweep that was stopped, with the budget that it had left.
+def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float | None = None) -> Path:
+    """Go on with a sweep that was stopped, with what is left of its budget, or of another: `budget_s` in all.
 
     Raises:
         RecordError, PlanError: the folder cannot be read, is complete, or is of another machine.
     """
     since_s = MonotonicClock().now_s()
     run = read_run(folder)
+    if budget_s is not None:
+        run = run.model_copy(update={"plan": run.plan.model_copy(update={"budget_s": budget_s})})
     samples, notices = read_samples(folder) if (folder / "samples.csv").exists() else ([], ())
     if run.state == "complete":
         raise PlanError(

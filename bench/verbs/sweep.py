@@ -13,12 +13,25 @@ from bench.measure.record import read_run
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.progress import SweepProgress
-from bench.verbs.options import RESULTS, SCRATCH, make_scratch, option, out, parse_options, parsed
+from bench.verbs.options import (
+    RESULTS,
+    SCRATCH,
+    given_flags,
+    make_scratch,
+    option,
+    out,
+    parse_options,
+    parsed,
+    require_unused,
+)
 from bench.verbs.report import finish
 from kvio.presets import PRESETS
 
+CHANGEABLE = {"resume", "budget", "data_dir", "results"}  # beside --resume
+
 
 def sweep(
+    context: typer.Context,
     model: Annotated[
         str | None, typer.Argument(help="catalogue key, config.json or its folder, or hub name")
     ] = None,
@@ -76,7 +89,11 @@ def sweep(
     """Measure recompute and load on this machine and locate the crossover."""
     make_scratch(data_dir)
     if resume is not None:
+        kept = set(given_flags(context)) - CHANGEABLE
+        require_unused(context, kept, "stays as it was in a sweep that is gone on with; leave it out")
         asked = read_run(resume).plan
+        if "budget" in given_flags(context):
+            asked = asked.model_copy(update={"budget_s": parsed(parse_duration, budget)})
         where = asked.data_dir if asked.data_dir is not None and data_dir == SCRATCH else data_dir
         _measure(asked, data_dir=where, results=results, resume=resume)
         return
@@ -134,7 +151,7 @@ def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) 
         if resume is None:
             folder = run_sweep(plan, root=results, data_dir=data_dir, hands=hands)
         else:
-            folder = resume_sweep(resume, data_dir=data_dir, hands=hands)
+            folder = resume_sweep(resume, data_dir=data_dir, hands=hands, budget_s=plan.budget_s)
     _ignore_interrupts()
     finish(folder)
 
