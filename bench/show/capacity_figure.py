@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from bench.show.calculated import write_calculated
-from bench.show.figures import LOAD_COLOURS, RECOMPUTE_COLOUR, STYLE
+from bench.show.figures import STYLE
+from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
 from bench.show.numbers import format_bytes, format_tokens, printable
 from bench.show.tables import Tables
 

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.show.calculated import write_calculated
-from bench.show.figures import LOAD_COLOURS, PNG_DPI, RECOMPUTE_COLOUR, STYLE
+from bench.show.figures import PNG_DPI, STYLE
+from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
 from bench.show.numbers import format_rate, format_tick_seconds, format_tokens, printable
 from bench.show.tables import Tables, records
 
