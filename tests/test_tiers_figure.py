@@ -16,7 +16,7 @@ from bench.show.direct_labels import spread
 from bench.show.files import write_results
 from bench.show.looks import look_of
 from bench.show.report import render_report
-from tests.test_report import words
+from tests.test_report import CHROMIUM, see, words
 from tests.tier_sweeps import (
     DISK,
     MEMORY,
@@ -164,3 +164,12 @@ def test_the_report_has_a_section_on_tiers() -> None:
     assert '<section id="tiers">' not in render_report(
         make_tier_run((DISK,)), make_tier_samples((DISK,)), analyse(make_tier_run((DISK,)), [])
     )
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+def test_a_report_with_six_tiers_fits_a_phone(tmp_path: Path) -> None:
+    run, samples = make_tier_run(SIX), make_tier_samples(SIX)
+    seen = see(tmp_path, render_report(run, samples, analyse(run, samples)), 320)
+    assert (seen["inner"], seen["wide"]) == (320, 0)
+    assert seen["scroll"] <= 320
