@@ -231,3 +231,15 @@ def test_memory_may_stand_beside_a_drive_under_a_read_limit_and_not_alone() -> N
     objects = LoadSpec(backend="s3", options={"bucket": "kv", "endpoint": "http://127.0.0.1:1"})
     with pytest.raises(PlanError, match="s3 reads none"):
         work_out(plan.model_copy(update={"loads": (*loads, objects)}))
+
+
+def test_a_length_without_samples_of_a_tier_is_not_undecided_but_not_there() -> None:
+    run = make_tier_run((MEMORY, DISK))
+    samples = [
+        s for s in make_tier_samples((MEMORY, DISK)) if s.case not in {Case("load", "posix/best", 8000)}
+    ]
+    table = make_tiers(run, samples, analyse(run, samples))
+    assert [point.prefix_tokens for point in table.tiers[1].points] == [1000, 2000, 4000]
+    last = table.homes[-1]
+    assert (last.prefix_tokens, last.series, last.undecided) == (8000, "hostmem/best", ())
+    assert tier_rows(run, table)[1][7:11] == ("212 ms", "237 ms", "287 ms", "—")

@@ -33,7 +33,7 @@ class Tier:
         whole, marginal: C* and P* of the median load time.
         from_tokens: from here on a prefix may live here: C* (P* where a suffix was asked for) in whole chunks, the
             shortest length measured where load always wins; None where it never does, or nobody knows.
-        points: by length.
+        points: by length, of those where it was measured.
         left_out: what of its samples does not count, and why.
     """
 
@@ -150,7 +150,8 @@ def _outcomes_that_count(run: RunRecord, samples: Sequence[Sample]) -> dict[str,
 
 def _make_tier(run: RunRecord, analysis: Analysis, series: str, *, outcomes: Sequence[Outcome]) -> Tier:
     settings = run.series[series].settings if series in run.series else {}
-    points = sorted((p for p in analysis.points if p.series == series), key=lambda point: point.prefix_tokens)
+    mine = (p for p in analysis.points if p.series == series and p.load_s is not None)
+    points = sorted(mine, key=lambda point: point.prefix_tokens)
     rated = [point for point in points if point.bytes_per_s is not None]
     spots = {spot.kind: spot for spot in analysis.spots if spot.series == series and spot.statistic == "p50"}
     asked = spots.get("marginal" if run.plan.suffix_tokens else "whole")

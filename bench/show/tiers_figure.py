@@ -34,7 +34,7 @@ COLOURS: dict[Standing, str] = {
 MARKERS: dict[Standing, str] = {"beats": "o", "undecided": "D", "loses": "x"}
 MEANINGS: dict[Standing, str] = {
     "beats": "load is faster",
-    "undecided": "rounds disagree",
+    "undecided": "rounds disagree, or too few",
     "loses": "recompute is faster",
 }
 LABEL_CHARACTERS = 30
