@@ -242,4 +242,4 @@ def test_a_length_without_samples_of_a_tier_is_not_undecided_but_not_there() -> 
     assert [point.prefix_tokens for point in table.tiers[1].points] == [1000, 2000, 4000]
     last = table.homes[-1]
     assert (last.prefix_tokens, last.series, last.undecided) == (8000, "hostmem/best", ())
-    assert tier_rows(run, table)[1][7:11] == ("212 ms", "237 ms", "287 ms", "—")
+    assert [cell == "—" for cell in tier_rows(run, table)[1][7:11]] == [False, False, False, True]
