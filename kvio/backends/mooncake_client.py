@@ -5,6 +5,7 @@ those of mooncake-store/include/types.h (github.com/kvcache-ai/Mooncake, 0.3.13)
 """
 
 import atexit
+import ctypes
 import importlib
 import importlib.util
 import os
@@ -24,11 +25,11 @@ LIBRARIES = "apt-get install libibverbs1 librdmacm1 libnuma1"
 CONNECT_LIMIT_S = 5.0
 BUFFER_BYTES = 1 << 20  # of the client itself; what is read or placed has registered buffers of its own
 SETTINGS = {
-    "GLOG_minloglevel": "3",  # what it logs as errors is raised here, and said once
     "MC_MMAP_ARENA_POOL_SIZE": str(64 << 20),  # its own default reserves 8 GiB
     "MC_STORE_CLIENT_SETUP_RETRIES": "1",  # of its own it tries for a minute and a half
     "MC_STORE_MEMCPY": "0",  # bytes take the transport that the data path names, never a short cut
 }
+GLOG_LEVEL, GLOG_FATAL = "_ZN3fLI17FLAGS_minloglevelE", 3  # glog, src/glog/logging.h
 FULL, INVALID, NOT_READY, NOT_FOUND = -200, -600, -703, -704
 CAUSES = {
     FULL: "the store is full, or nothing is mounted in it; free some, or try a smaller --working-set",
@@ -91,6 +92,8 @@ class StoreClient:
         own_address = _require_answer(self.name, master)
         before = _count_rdma_files()
         self._store: Any = module.MooncakeDistributedStore()
+        if not segment_bytes:
+            _quieten()
         code = self._store.setup(
             {
                 "local_hostname": address.hostname or own_address,
@@ -223,6 +226,17 @@ def _require_answer(name: str, master: str) -> str:
     except OSError as error:
         why = error.strerror or "no answer"
         raise ObjectError(f"{name}: {why}; check --option master=, and that mooncake_master runs") from None
+
+
+def _quieten() -> None:
+    """Let its logger say fatal things alone: what it logs as errors is raised here, and said once.
+
+    No variable of the environment does that: Mooncake sets the level anew when its first store is made.
+    """
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    path = next((line.split(maxsplit=5)[-1] for line in lines if "/libglog" in line), None)
+    if path is not None:
+        ctypes.c_int32.in_dll(ctypes.CDLL(path), GLOG_LEVEL).value = GLOG_FATAL
 
 
 def _count_rdma_files() -> int:

@@ -161,12 +161,13 @@ class MooncakeDepot:
             self._end()
 
     def _end(self) -> None:
-        if self._master is not None:
-            close_clients(self._master.address)
-            self._master.stop()
-            self._master = None
+        master, self._master = self._master, None
+        if master is not None:
+            close_clients(master.address)  # while it answers
+            master.stop()
         while self._segments:
-            self._segments.pop().stop()
+            segment = self._segments.pop()
+            segment.leave() if master is None else segment.stop()
 
 
 def _size_of(path: Path) -> int:

@@ -7,11 +7,13 @@ master's address lies in the run's scratch directory, for the processes that rea
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
+from kvio.alignment import round_up
 from kvio.backends.mooncake_address import LOOPBACK, MooncakeAddress
 from kvio.backends.mooncake_client import StoreClient, load_mooncake
 from kvio.backends.objects import scratch_of
@@ -22,8 +24,13 @@ ADDRESS_NAME, LOG_NAME = "mooncake-master", "mooncake.log"
 READY_LIMIT_S = 20.0
 ASK_AGAIN_S = 0.05
 NUM_ATTEMPTS = 3  # somebody may take a port between our choice and the master
-ROOM_SHARE, ROOM_BYTES = 1.125, 64 << 20  # beyond the objects' own bytes: the allocator's rounding
+ROOM_SHARE, ROOM_BYTES, ALIGN_BYTES = (
+    1.125,
+    64 << 20,
+    16 << 20,
+)  # beyond the objects' own bytes: the allocator's rounding
 CLIENT_LIMIT_S = 60  # a busy machine's segment must not be taken for dead; Mooncake's own is 10 s
+LEAVE_LIMIT_S = 10.0
 READY = b"ready\n"
 
 
@@ -121,7 +128,7 @@ class Segment:
     """
 
     def __init__(self, master: str, object_bytes: int, *, folder: Path) -> None:
-        num_bytes = int(object_bytes * ROOM_SHARE) + ROOM_BYTES
+        num_bytes = round_up(int(object_bytes * ROOM_SHARE) + ROOM_BYTES, ALIGN_BYTES)
         free_bytes = psutil.virtual_memory().available
         if num_bytes > free_bytes:
             raise KVIOError(
@@ -138,8 +145,17 @@ class Segment:
             why = said.decode(errors="replace").strip() or _last_line(folder / LOG_NAME)
             raise KVIOError(f"no memory could be given to the Mooncake store: {why}")
 
+    def leave(self) -> None:
+        """Take the memory back: the master no longer counts on it, and what lay there is gone."""
+        stdin, self._process.stdin = self._process.stdin, None
+        if stdin is not None:
+            stdin.close()  # what it waits for
+        with suppress(subprocess.TimeoutExpired):  # then the master finds out by itself, later
+            self._process.wait(LEAVE_LIMIT_S)
+        self.stop()
+
     def stop(self) -> None:
-        """End it; its memory, and what lay there, is gone."""
+        """End it at once, where the master ends too."""
         stop_child(self._process)
 
 
