@@ -37,7 +37,7 @@ CAUSES = {
     NOT_READY: "the object is not whole",
     NOT_FOUND: "there is no such object; it was evicted or removed while the run went on",
     -707: "its lease ran out before the bytes had arrived",
-    -800: "the transfer failed; check that the processes that hold the store's memory run",
+    -800: "the transfer failed; do the processes that hold the store's memory run?",
     -900: "the master does not answer",
     -901: "the master does not answer in time",
     -1700: "the tenant's quota is used up",
@@ -107,7 +107,7 @@ class StoreClient:
         )
         if code:
             raise ObjectError(
-                f"{self.name}: no connection ({say(code)}); check protocol, metadata and hostname"
+                f"{self.name}: no connection ({say(code)}); other options protocol, metadata, hostname"
             )
         self.transport = "rdma" if _count_rdma_files() > before else "tcp"
         if self.transport != address.protocol:  # Mooncake falls back without a word
@@ -225,7 +225,9 @@ def _require_answer(name: str, master: str) -> str:
             return str(connection.getsockname()[0])
     except OSError as error:
         why = error.strerror or "no answer"
-        raise ObjectError(f"{name}: {why}; check --option master=, and that mooncake_master runs") from None
+        raise ObjectError(
+            f"{name}: {why}; start mooncake_master there, or name another --option master="
+        ) from None
 
 
 def _quieten() -> None:

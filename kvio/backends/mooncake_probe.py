@@ -12,7 +12,7 @@ from kvio import scratch  # not a name of it: it may be the one that is being im
 from kvio.backends.hosttarget import make_host_target
 from kvio.backends.mooncake import MooncakeBackend
 from kvio.backends.mooncake_address import INSTALL, read_mooncake
-from kvio.backends.mooncake_client import LIBRARIES, is_installed
+from kvio.backends.mooncake_client import is_installed
 from kvio.backends.mooncake_depot import MooncakeDepot
 from kvio.backends.protocol import KVIOError, Read, Unavailable
 from kvio.backends.setting import BackendSetting
@@ -36,7 +36,7 @@ def probe_store(directory: Path, options: Mapping[str, str]) -> Unavailable | No
     except scratch.ScratchError as error:
         return Unavailable(f"no file to try it on: {error}", "another --data-dir")
     except KVIOError as error:
-        return Unavailable(str(error), REMEDY)
+        return Unavailable(*_split(error))
     except OSError as error:
         return Unavailable(f"no file to try it on: {error.strerror}", "another --data-dir")
 
@@ -52,11 +52,17 @@ def transfer_once(path: Path, options: Mapping[str, str]) -> dict[str, str | Non
         finally:
             depot.withdraw()
     except KVIOError as error:
-        reason, _, remedy = str(error).partition(f"; {LIBRARIES}")
-        return {"reason": reason, "remedy": LIBRARIES if LIBRARIES in str(error) else remedy or None}
+        reason, remedy = _split(error)
+        return {"reason": reason, "remedy": remedy}
     return (
         None if same else {"reason": f"{TRIAL_FAILED}: other bytes arrived than were placed", "remedy": None}
     )
+
+
+def _split(error: KVIOError) -> tuple[str, str]:
+    """What went wrong, and what to try."""
+    reason, _, remedy = str(error).rpartition("; ")
+    return (reason, remedy.removeprefix("try ")) if reason else (remedy, REMEDY)
 
 
 def _read(path: Path, options: Mapping[str, str]) -> bytes:
