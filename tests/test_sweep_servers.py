@@ -19,6 +19,7 @@ from kvio.backends import find_backend
 from kvio.backends.bucket import Bucket, read_address
 from kvio.backends.mooncake_address import read_mooncake
 from kvio.backends.mooncake_client import shared_client
+from kvio.backends.mooncake_depot import Keys
 from tests.servers import S3Server, require_mooncake, require_s3, shared_mooncake, shared_s3
 from tests.test_cli import ROOT, TINY, run_bench
 
@@ -124,26 +125,6 @@ def test_a_sweep_through_a_store_of_its_own_reads_chunks_as_objects_and_leaves_n
     assert list((tmp_path / "results" / "scratch").iterdir()) == []
 
 
-def test_a_users_store_is_left_as_it_was(tiny: Path, tmp_path: Path) -> None:
-    store = shared_mooncake()
-    arguments = (
-        "sweep",
-        str(tiny),
-        *SETTINGS,
-        *MOONCAKE,
-        "--option",
-        f"master={store.master}",
-        "--rounds",
-        "1",
-    )
-    finished = run_bench(*arguments, "--option", "prefix=sweep", cwd=tmp_path)
-    assert finished.returncode == 3, finished.stderr
-    run = read_run(tmp_path / finished.stdout.strip().splitlines()[-1])
-    assert storage_name(run, "mooncake/best") == f"Mooncake store at {store.master}"
-    client = shared_client(read_mooncake(store.options), store.master)
-    assert client.remove_below("sweep") == 0
-
-
 def test_kill_9_of_a_sweep_ends_the_store_that_it_started(tiny: Path, tmp_path: Path) -> None:
     require_mooncake()
     arguments = ["sweep", str(tiny), *SETTINGS, *MOONCAKE, "--rounds", "50"]
@@ -155,15 +136,20 @@ def test_kill_9_of_a_sweep_ends_the_store_that_it_started(tiny: Path, tmp_path: 
     assert psutil.wait_procs(programs, timeout=20)[1] == []
 
 
-def test_ctrl_c_ends_the_store_that_a_sweep_started(tiny: Path, tmp_path: Path) -> None:
-    require_mooncake()
-    arguments = ["sweep", str(tiny), *SETTINGS, *MOONCAKE, "--rounds", "50"]
-    with _begun(arguments, tmp_path) as process:
-        programs = psutil.Process(process.pid).children(recursive=True)
+def test_ctrl_c_leaves_a_users_store_as_it_was(tiny: Path, tmp_path: Path) -> None:
+    store = shared_mooncake()
+    client = shared_client(read_mooncake(store.options), store.master)
+    arguments = ["sweep", str(tiny), *SETTINGS, *MOONCAKE, "--option", f"master={store.master}"]
+    with _begun([*arguments, "--option", f"prefix={tmp_path.name}", "--rounds", "50"], tmp_path) as process:
+        (placed,) = (tmp_path / "results" / "scratch").glob("*/store-0/chunk-000000.kv")
+        key = Keys(tmp_path.name, None).find(placed, 0, size_bytes=placed.stat().st_size).key
+        assert client.size_bytes(key) == placed.stat().st_size
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
-    assert psutil.wait_procs(programs, timeout=20)[1] == []
-    assert list((tmp_path / "results" / "scratch").iterdir()) == []
+    assert client.remove_below(tmp_path.name) == 0
+    (folder,) = (path.parent for path in (tmp_path / "results").glob("*/*/*/run.json"))
+    run = read_run(folder)
+    assert (run.state, storage_name(run, "mooncake/best")) == ("interrupted", f"Mooncake store at {store.master}")
 
 
 @pytest.fixture

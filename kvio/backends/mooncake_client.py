@@ -21,7 +21,7 @@ from kvio.backends.bucket import ObjectError
 from kvio.backends.mooncake_address import INSTALL, MooncakeAddress
 from kvio.backends.protocol import HostTarget, KVIOError
 
-LIBRARIES = "apt-get install libibverbs1 librdmacm1 libnuma1"
+LIBRARIES = "apt-get install libcurl4 libibverbs1 libnuma1 librdmacm1"
 CONNECT_LIMIT_S = 5.0
 BUFFER_BYTES = 1 << 20  # of the client itself; what is read or placed has registered buffers of its own
 SETTINGS = {
