@@ -209,6 +209,11 @@ def test_a_full_store_is_one_clear_line(options: dict[str, str], scratch: Path) 
     assert "\n" not in str(caught.value)
 
 
+def test_fewer_copies_than_asked_for_are_refused(options: dict[str, str], scratch: Path) -> None:
+    with pytest.raises(ObjectError, match=r"1 of 2 copies were made, .*; try --option replicas=1"):
+        MooncakeDepot({**options, "replicas": "2"}, scratch).place([_file(scratch)])
+
+
 def test_a_missing_server_is_one_clear_line(scratch: Path) -> None:
     require_mooncake()
     with pytest.raises(
@@ -217,6 +222,27 @@ def test_a_missing_server_is_one_clear_line(scratch: Path) -> None:
         MooncakeDepot({"master": "127.0.0.1:1"}, scratch).begin()
     with pytest.raises(KVIOError, match="Mooncake store of this run: it was not started, or has ended"):
         MooncakeBackend(BackendSetting(directory=scratch))
+
+
+def test_signals_leave_a_read_whole(options: dict[str, str], scratch: Path) -> None:
+    content = np.random.default_rng(6).bytes(24_000_000)
+    path, target, caught = _file(scratch, content=content), make_host_target(len(content)), []
+    depot = MooncakeDepot(options, scratch)
+    depot.place([path])
+    before = signal.signal(signal.SIGALRM, lambda number, frame: caught.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        with closing(MooncakeBackend(BackendSetting(options=options))) as backend:
+            backend.attach([target])
+            backend.open(path)
+            while len(caught) < 20:
+                backend.submit(0, [Read(path, 0, len(content), 0)], target)
+                assert backend.wait()[0].num_bytes == len(content)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert bytes(target.view) == content
+    depot.withdraw()
 
 
 @pytest.mark.skipif(Path("/dev/infiniband").exists(), reason="there is an RDMA device here")

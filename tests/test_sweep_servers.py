@@ -149,7 +149,10 @@ def test_ctrl_c_leaves_a_users_store_as_it_was(tiny: Path, tmp_path: Path) -> No
     assert client.remove_below(tmp_path.name) == 0
     (folder,) = (path.parent for path in (tmp_path / "results").glob("*/*/*/run.json"))
     run = read_run(folder)
-    assert (run.state, storage_name(run, "mooncake/best")) == ("interrupted", f"Mooncake store at {store.master}")
+    assert (run.state, storage_name(run, "mooncake/best")) == (
+        "interrupted",
+        f"Mooncake store at {store.master}",
+    )
 
 
 @pytest.fixture

@@ -88,6 +88,7 @@ class StoreClient:
         module = load_mooncake()
         self._config = module.ReplicateConfig()
         self._config.replica_num = address.replicas
+        self._replicas = address.replicas
         self._config.with_hard_pin = True  # what is measured must not be evicted to make room
         own_address = _require_answer(self.name, master)
         before = _count_rdma_files()
@@ -137,11 +138,17 @@ class StoreClient:
         """Make an object of the first bytes of `source`, registered memory.
 
         Raises:
-            ObjectError: the store is full, or it failed.
+            ObjectError: the store is full, it failed, or there are fewer copies than asked for.
         """
         code = self._store.put_from(key, source.address, num_bytes, self._config)
         if code:
             raise ObjectError(f"{self.name}: {key}: {say(code)}")
+        copies = len(self._store.get_replica_desc(key))
+        if copies < self._replicas:  # which Mooncake calls a success
+            raise ObjectError(
+                f"{self.name}: {key}: {copies} of {self._replicas} copies were made, each needs a process of its own that "
+                f"gives memory; try --option replicas={max(1, copies)}"
+            )
 
     def get_whole(self, keys: Sequence[str], addresses: Sequence[int], sizes: Sequence[int]) -> list[int]:
         """Bring whole objects, all at once; bytes of each that arrived, or the number of an error."""
