@@ -63,7 +63,7 @@ def read_mooncake(options: Mapping[str, str]) -> MooncakeAddress:
         KVIOError: an option is wrong, or needs a master.
     """
     own = "master" not in options
-    extra = sorted(set(options) - {"prefix"}) if own else []
+    extra = sorted(set(options) & set(OPTIONS) - {"prefix"}) if own else []
     if extra:
         raise KVIOError(
             f"the Mooncake store that a run starts is on loopback over TCP, and has no {extra[0]!r}; "
