@@ -55,8 +55,8 @@ class PinnedMemory:
     def begin(self) -> None:
         """Nothing outlives a process in its memory."""
 
-    def place(self, paths: Sequence[Path]) -> None:
-        """Hold these files and no others.
+    def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
+        """Hold these files and no others, whatever is packed into them.
 
         Raises:
             UnavailableError: there is no GPU.

@@ -86,6 +86,7 @@ def test_without_intervals_nothing_is_a_home() -> None:
         ("hostmem", "ext4 on vda (virtio)", "host memory"),
         ("hostmem-pinned", "ext4 on vda (virtio)", "host memory"),
         ("posix", "ext4 on vda (virtio)", "local disk"),
+        ("mooncake", "a Mooncake store", "store memory"),
         ("posix", "nfs4 (network)", "network storage"),
         ("uring", "ext4 on nbd0 (network)", "network storage"),
         ("posix", "tmpfs (in memory)", "host memory"),

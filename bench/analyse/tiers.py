@@ -13,9 +13,12 @@ from bench.analyse.select import FAULTS, select_load, tabulate
 from bench.arms.case import Outcome
 from bench.measure.record import RunRecord, Sample
 
-Place = Literal["host memory", "simulated drive", "local disk", "network storage", "object store"]
+Place = Literal[
+    "host memory", "store memory", "simulated drive", "local disk", "network storage", "object store"
+]
 PLACES: tuple[Place, ...] = get_args(Place)  # a byte costs most in the first and least in the last
 MEMORY_BACKENDS = frozenset({"hostmem", "hostmem-pinned"})
+MEMORY_STORES = frozenset({"mooncake"})  # servers that keep what is placed in their memory
 # what the names of storage say in brackets (`kvio.blockdev`)
 NETWORK, IN_MEMORY = "network", "in memory"
 UNVERIFIED = "unverified"
@@ -115,6 +118,8 @@ def find_place(run: RunRecord, series: str) -> Place:
     settings = run.series[series].settings if series in run.series else {}
     if settings.get("backend") in MEMORY_BACKENDS:
         return "host memory"
+    if settings.get("backend") in MEMORY_STORES:
+        return "store memory"
     if settings.get("server"):
         return "object store"
     if settings.get("backend") == "simulated":

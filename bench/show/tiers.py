@@ -25,7 +25,10 @@ from bench.show.table import align
 MOST_LENGTHS = 4  # columns of load times
 LEFT_COLUMNS = frozenset({0, 1, 2, 3})
 TITLE = "Where a prefix may live: tiers by speed"
-RULE = "cheapest per byte: host memory before local disk before network storage before object store, the last costs least"
+RULE = (
+    "cheapest per byte, the last costs least: host memory, memory of a store, local disk, network storage, "
+    "object store"
+)
 
 
 def has_choice(table: TierTable) -> bool:

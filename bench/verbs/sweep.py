@@ -47,7 +47,7 @@ def sweep(
     backend: Annotated[
         str,
         option(
-            "posix, uring, gds, hostmem, hostmem-pinned, s3, nixl, nixl-obj … (doctor lists all); several with commas"
+            "posix, uring, gds, hostmem, hostmem-pinned, s3, nixl, mooncake … (doctor lists all); several with commas"
         ),
     ] = "posix",
     layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
