@@ -97,7 +97,9 @@ class ChunkStore:
         manifest = read_manifest(directory)
         if preset is not None:
             if not same_files(manifest.preset, preset):
-                raise StoreError(f"{directory}: its files are laid out otherwise than {preset.name} reads them")
+                raise StoreError(
+                    f"{directory}: its files are laid out otherwise than {preset.name} reads them"
+                )
             manifest = manifest.model_copy(update={"preset": preset})
         store = cls(directory, manifest)
         sizes = store._places.file_bytes()

@@ -165,7 +165,9 @@ def decide(passes: Sequence[Rates], default: Setting, *, challenger: Setting) ->
         if challenger in rates and default in rates
     ]
     if len(gains) < FEWEST_DUELS:
-        return Choice(default, f"the default, for {len(gains)} paired reads cannot tell a faster one from chance")
+        return Choice(
+            default, f"the default, for {len(gains)} paired reads cannot tell a faster one from chance"
+        )
     wins = sum(gain > 0 for gain in gains)
     gain = statistics.median(gains)
     said = f"{math.expm1(gain):+.0%} in the median and faster in {wins} of {len(gains)} paired reads"

@@ -45,9 +45,7 @@ class LoadArm:
         first_token: Callable[[KVBlocks, int], float] | None,
         chunks: FreshWalk | None = None,
     ) -> None:
-        self.reading = Reading(
-            store, settings, device=device, now_s=now_s, evidence=evidence, chunks=chunks
-        )
+        self.reading = Reading(store, settings, device=device, now_s=now_s, evidence=evidence, chunks=chunks)
         self._make_blocks = make_blocks
         self._device = device
         self._now_s = now_s
