@@ -8,9 +8,9 @@ A pass reads once with each setting that is still in the race, in random order. 
 seconds, so settings are compared within passes only: what counts is the median over passes of the rate over that
 of the incumbent in the same pass.
 
-The default is used unless the duel says otherwise: the challenger must be faster in so many of its passes that a
-coin would do as well in at most 5 % of cases (5 of 5, 7 of 8, 10 of 12), and by 2 % in the median.  The passes that
-picked the challenger do not count in the duel, for whoever is picked as the fastest was lucky too.
+The default is used unless the duel says otherwise, after 5 passes at least: the challenger must be faster by 2 % in
+the median, and its gains so high that without any difference they were so in at most 5 % of cases (Wilcoxon's signed
+ranks).  The passes that picked the challenger do not count here, for whoever is picked as the fastest was lucky too.
 """
 
 import math
@@ -30,7 +30,7 @@ AXES_SHARE = 0.45  # of the time for the races along the axes
 NEIGHBOURS_SHARE = 0.15  # of the time for the race around what they found
 MOST_PASSES = 4  # of a race
 MOST_DUELS = 24
-FEWEST_DUELS = 5  # fewer can not rule chance out
+FEWEST_DUELS = 5  # fewer cannot rule chance out
 
 Rates = Mapping[Setting, float]
 Search = Generator[tuple[Setting, ...], PassOver, Choice]
@@ -154,16 +154,24 @@ def _duel(course: _Course, default: Setting, challenger: Setting) -> Search:
     passes: list[Rates] = []
     while course.left_share > 0 and len(passes) < MOST_DUELS:
         passes.append((yield from course.run((default, challenger))))
+        gains = duel_gains(passes, default, challenger=challenger)
+        if len(gains) >= FEWEST_DUELS and statistics.median(gains) < 0:
+            break  # giving up early can only keep the default
     return decide(passes, default, challenger=challenger)
 
 
-def decide(passes: Sequence[Rates], default: Setting, *, challenger: Setting) -> Choice:
-    """The challenger where it is faster beyond noise, else the default."""
-    gains = [
+def duel_gains(passes: Sequence[Rates], default: Setting, *, challenger: Setting) -> list[float]:
+    """log(challenger's rate / default's), of each pass that read with both."""
+    return [
         math.log(rates[challenger] / rates[default])
         for rates in passes
         if challenger in rates and default in rates
     ]
+
+
+def decide(passes: Sequence[Rates], default: Setting, *, challenger: Setting) -> Choice:
+    """The challenger where it is faster beyond noise, else the default."""
+    gains = duel_gains(passes, default, challenger=challenger)
     if len(gains) < FEWEST_DUELS:
         return Choice(
             default, f"the default, for {len(gains)} paired reads cannot tell a faster one from chance"

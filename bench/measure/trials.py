@@ -27,7 +27,7 @@ from kvio.presets import adapt_preset
 from kvio.store import ChunkStore, VerificationError
 
 MOST_BYTES = 512 * 2**20
-READS_AIMED = 140  # within the time, if nothing but reading took any
+READS_AIMED = 120  # within the time, eviction and the check of what arrived included
 FEWEST_READS = 24  # for which a search makes sense
 
 
@@ -209,7 +209,7 @@ def choose_tokens(drive: Drive, most_tokens: int, *, limit_s: float) -> int:
         raise NoSearchError(
             f"one read of {least} tokens took {took_s:.1f} s, too long for a search within {limit_s:.0f} s"
         )
-    wanted_bytes = min(MOST_BYTES, max(LEAST_BYTES, rate * limit_s / READS_AIMED))
+    wanted_bytes = min(MOST_BYTES, LEAST_BYTES * limit_s / READS_AIMED / took_s)
     return max(least, min(_tokens_of(wanted_bytes, geometry), most_tokens))
 
 
