@@ -162,7 +162,9 @@ def _answers(search: Generator[tuple[Setting, ...], PassOver, Choice]) -> list[o
         for number in range(200):
             wanted = found[-1]
             assert isinstance(wanted, tuple)
-            found.append(search.send(PassOver({one: one.num_threads * 1e8 for one in wanted}, 1 - number / 200)))
+            found.append(
+                search.send(PassOver({one: one.num_threads * 1e8 for one in wanted}, 1 - number / 200))
+            )
     except StopIteration as over:
         found.append(over.value)
     return found

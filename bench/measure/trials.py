@@ -207,7 +207,7 @@ def choose_tokens(drive: Drive, most_tokens: int, *, limit_s: float) -> int:
         raise NoSearchError(f"{drive.space.default}: {drive.failed[drive.space.default]}")
     if took_s * FEWEST_READS > limit_s:
         raise NoSearchError(
-            f"one read of {least} tokens took {took_s:.1f} s, too long for a search within {limit_s:.0f} s"
+            f"one read of {least} tokens took {took_s:.1f} s, too long for a search within {max(limit_s, 0):.0f} s"
         )
     wanted_bytes = min(MOST_BYTES, LEAST_BYTES * limit_s / READS_AIMED / took_s)
     return max(least, min(_tokens_of(wanted_bytes, geometry), most_tokens))
