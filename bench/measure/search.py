@@ -106,7 +106,10 @@ def _carry_out(
             case SettingFound(series, setting):
                 found[series] = setting
             case JobFailed(reason):
-                raise MeasureError(f"search for the best setting: {reason}")
+                raise MeasureError(
+                    f"search for the best setting: {reason}; try --threads, --queue-depth and --request, "
+                    f"which leave nothing to search"
+                )
     return found
 
 

@@ -42,7 +42,9 @@ def sweep(
     ] = False,
     buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
-    threads: Annotated[int | None, option("reading threads; default the layout's, searched for layout best")] = None,
+    threads: Annotated[
+        int | None, option("reading threads; default the layout's, searched for layout best")
+    ] = None,
     queue_depth: Annotated[
         int | None, option("reads in flight over all threads; of posix, the threads; default the layout's")
     ] = None,
