@@ -17,7 +17,7 @@ from bench.measure.setup import Setup, work_out
 from bench.measure.stores import create_stores
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.trials import search_all
-from bench.show.origin import say_search
+from bench.show.origin import check_rows, say_search
 from tests.sweeps import make_run, make_samples
 from tests.test_preflight import Silent
 
@@ -149,7 +149,7 @@ def test_series_say_what_was_chosen_and_keep_why_they_are_skipped() -> None:
     searches = {"posix/best": SettingSearch(chosen=CHOSEN, reason="fast")}
     run = note_searches(make_run(plan=plan, series=series, searches=searches))
     load, hybrid = run.series["posix/best"], run.series["hybrid/posix/best"]
-    assert load.label == hybrid.label == "posix, best layout (2 threads, 2 in flight, 1 MiB requests)"
+    assert load.label == hybrid.label == "posix, best layout (2 × 1, 1 MiB)"
     assert {name: load.settings[name] for name in ("num_threads", "queue_depth", "request_bytes")} == {
         "num_threads": 2,
         "queue_depth": 2,
@@ -161,13 +161,21 @@ def test_series_say_what_was_chosen_and_keep_why_they_are_skipped() -> None:
 
 
 def test_a_search_is_said_in_one_line() -> None:
+    own = Setting(num_threads=4, in_flight=4, request_bytes=MIB)
     trials = (
         SettingTrial(setting=CHOSEN, bytes_per_s=(1.2e9, 1.1e9, 1.3e9)),
-        SettingTrial(setting=Setting(num_threads=4, in_flight=4, request_bytes=MIB), bytes_per_s=(1e9,)),
+        SettingTrial(setting=own, bytes_per_s=(1e9,)),
     )
-    search = SettingSearch(chosen=CHOSEN, reason="fast", trials=trials, prefix_tokens=512, seconds=6.04)
+    search = SettingSearch(
+        chosen=CHOSEN, default=own, reason="fast", trials=trials, prefix_tokens=512, seconds=6.04
+    )
     assert say_search(search) == (
-        "2 threads, 2 in flight, 1 MiB requests: 1.20 GB/s (searched 2 settings in 6.04 s; fast)"
+        "2 threads, 2 in flight, 1 MiB requests: 1.20 GB/s (searched 2 settings in 6.04 s; "
+        "the layout's own 4 threads, 16 in flight, 1 MiB requests: 1.00 GB/s)"
+    )
+    assert say_search(search.model_copy(update={"chosen": own})) == (
+        "4 threads, 16 in flight, 1 MiB requests: 1.00 GB/s (searched 2 settings in 6.04 s; "
+        "none proved faster than these, the layout's own)"
     )
     assert say_search(SettingSearch(reason="no time")) == (
         "the layout's own threads, depth and request size, not searched: no time"
@@ -192,7 +200,7 @@ def test_trials_read_the_runs_files_cold_under_the_settings_asked_for(wide: str,
     assert [(trial.setting, len(trial.bytes_per_s)) for trial in search.trials] == [(CHOSEN, 2), (default, 1)]
     assert all(trial.failed is None for trial in search.trials)
     assert search.prefix_tokens is not None and 512 <= search.prefix_tokens <= 1024
-    assert search.bytes_per_s is not None and search.bytes_per_s > 0
+    assert search.default == default and (search.bytes_per_s(CHOSEN) or 0) > 0
     assert search.seconds is not None and 0 < search.seconds < 60
 
 
@@ -236,5 +244,12 @@ def test_every_round_of_a_sweep_reads_as_the_search_chose_and_a_resumed_one_too(
     loads = [sample.outcome for sample in samples if sample.case.series == "posix/best"]
     assert len(loads) >= 2
     assert {(one.queue_depth, one.request_bytes, one.verified) for one in loads} == {(2, MIB, True)}
-    assert run.series["posix/best"].label.endswith("(2 threads, 2 in flight, 1 MiB requests)")
+    assert run.series["posix/best"].label.endswith("(2 × 1, 1 MiB)")
     assert not list(tmp_path.glob("*/store-*"))
+
+
+def test_closing_text_and_report_list_what_was_searched_beside_the_checks() -> None:
+    run = make_run(searches={"posix/best": SettingSearch(reason="no time")})
+    name, said, state = check_rows(run)[-1]
+    assert (name, state) == ("posix/best", "")
+    assert said.endswith("not searched: no time")

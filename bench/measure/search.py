@@ -121,7 +121,7 @@ def note_searches(run: RunRecord) -> RunRecord:
         if search.chosen is not None:
             for reader in (name, name_hybrid(name)):
                 if reader in series:
-                    series[reader] = _say_chosen(series[reader], settled[reader], str(search.chosen))
+                    series[reader] = _say_chosen(series[reader], settled[reader], search.chosen.brief)
     return run.model_copy(update={"series": series})
 
 

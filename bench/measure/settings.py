@@ -32,6 +32,11 @@ class Setting(BaseModel):
         threads = "1 thread" if self.num_threads == 1 else f"{self.num_threads} threads"
         return f"{threads}, {self.queue_depth} in flight, {_say_binary(self.request_bytes)} requests"
 
+    @property
+    def brief(self) -> str:
+        """For labels, threads × in flight of each, and the request size: "4 × 4, 4 MiB"."""
+        return f"{self.num_threads} × {self.in_flight}, {_say_binary(self.request_bytes)}"
+
 
 def _say_binary(num_bytes: int) -> str:
     for size, unit in ((2**20, "MiB"), (2**10, "KiB")):
@@ -55,6 +60,7 @@ class SettingSearch(BaseModel):
 
     Args:
         chosen: what all rounds use; None where nothing was searched, and the layout's own values are used.
+        default: the layout's own values, which another setting had to be proved faster than.
         reason: why it was chosen, or why nothing was searched.
         trials: every setting that was tried, in the order first tried.
         prefix_tokens: tokens of the prefix that each trial loaded.
@@ -64,15 +70,15 @@ class SettingSearch(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     chosen: Setting | None = None
+    default: Setting | None = None
     reason: str
     trials: tuple[SettingTrial, ...] = ()
     prefix_tokens: int | None = None
     seconds: float | None = None
 
-    @property
-    def bytes_per_s(self) -> float | None:
-        """Median rate of what was chosen."""
-        rates = [rate for trial in self.trials if trial.setting == self.chosen for rate in trial.bytes_per_s]
+    def bytes_per_s(self, setting: Setting) -> float | None:
+        """Median rate of one of the settings; None where nothing was read with it."""
+        rates = [rate for trial in self.trials if trial.setting == setting for rate in trial.bytes_per_s]
         return statistics.median(rates) if rates else None
 
 

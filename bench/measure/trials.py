@@ -180,6 +180,7 @@ def _search(drive: Drive, job: SearchJob, *, until_s: float) -> SettingSearch:
     choice = _ask(job.decide, drive, tokens, seed=job.plan.seed, until_s=until_s)
     return SettingSearch(
         chosen=choice.setting,
+        default=drive.space.default,
         reason=choice.reason,
         trials=tuple(
             SettingTrial(
