@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.__main__ import main
 from bench.measure.record import read_run, read_samples
 
 ROOT = Path(__file__).parent.parent
@@ -241,14 +242,27 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_gets_one_clear_line_and_exit_code_2(name: str, tmp_path: Path) -> None:
+def test_bad_input_gets_one_clear_line_and_exit_code_2(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments, says = BAD[name]
-    finished = run_bench(*arguments, cwd=tmp_path)
-    assert finished.returncode == 2, finished.stdout + finished.stderr
-    (line,) = finished.stderr.splitlines()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+    monkeypatch.setattr(signal, "signal", lambda number, action: None)  # Ctrl-C stays the tests' own
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("kvcross: ")
     assert says in line
     assert not list(tmp_path.glob("results/*/*/*"))
+
+
+def test_bad_input_ends_the_process_without_a_traceback(tmp_path: Path) -> None:
+    finished = run_bench("sweep", "qwen3-9b", cwd=tmp_path)
+    assert finished.returncode == 2
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("kvcross: ")
 
 
 def test_a_config_of_an_unknown_architecture_is_refused_by_its_field(tmp_path: Path) -> None:
