@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure.clock import MonotonicClock
+from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.jobs import SearchJob, SettingFound
-from bench.measure.plan import LoadSpec, Plan
+from bench.measure.plan import LoadSpec, Plan, PlanError
 from bench.measure.policy import Choice, PassOver, SearchSpace
+from bench.measure.prepare import look_ahead, prepare_rounds
 from bench.measure.record import Sample, read_run, read_samples
 from bench.measure.search import PlannedSearch, note_searches, plan_search
 from bench.measure.settings import Setting, SettingSearch, SettingTrial, settle
 from bench.measure.setup import Setup, work_out
+from bench.measure.site import Site
+from bench.measure.source import SimulatedSource
 from bench.measure.stores import create_stores
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.trials import search_all
@@ -253,3 +256,22 @@ def test_closing_text_and_report_list_what_was_searched_beside_the_checks() -> N
     name, said, state = check_rows(run)[-1]
     assert (name, state) == ("posix/best", "")
     assert said.endswith("not searched: no time")
+
+
+def test_the_time_of_the_search_is_left_out_of_what_the_rounds_are_planned_with() -> None:
+    plan = plan_of(loads=(LoadSpec(backend="simulated"),), simulation={}, budget_s=100)
+    setup, clock = work_out(plan), VirtualClock()
+    assert plan.simulation is not None
+    site = Site(clock, SimulatedSource(plan.simulation, clock=clock, num_bytes=lambda n: 8 * n), None, 0.0)
+
+    def longest(search_s: float) -> int:
+        findings = look_ahead(setup, site, start_s=clock.now_s(), checked=True, observer=Silent())
+        rounds = prepare_rounds(
+            setup, site, make_run(plan=plan, series=setup.series), findings=findings, start_s=clock.now_s(),
+            samples=[], search_s=search_s, observer=Silent(),
+        )  # fmt: skip
+        return rounds.allowed[-1]
+
+    assert longest(50.0) < longest(0.0)
+    with pytest.raises(PlanError, match="a budget of 100 s is too small"):
+        longest(99.99)
