@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.arms.case import Case, Outcome
 from bench.measure.plan import Plan
+from bench.measure.settings import SettingSearch
 from kvio.errors import UserError
 
-SCHEMA = 2
+SCHEMA = 3
 # schema that a column of samples.csv came with; files of older ones lack it
 SINCE = {"load_fraction": 2}
 
@@ -86,6 +87,7 @@ class RunRecord(BaseModel):
     kv_bytes_at: dict[int, int] = {}
     chunk_tokens: int
     series: dict[str, SeriesInfo] = {}
+    searches: dict[str, SettingSearch] = {}  # by load series of layout `best`; since schema 3
     machine: dict[str, Any] = {}
     software: dict[str, Any] = {}
     storage: dict[str, Any] = {}
@@ -108,7 +110,8 @@ _TYPES: Mapping[str, Any] = {
 
 
 OLDER_COLUMNS = tuple(
-    tuple(name for name in COLUMNS if SINCE.get(name, 1) <= schema) for schema in range(1, SCHEMA)
+    tuple(name for name in COLUMNS if SINCE.get(name, 1) <= schema)
+    for schema in range(1, max(SINCE.values()))
 )
 
 

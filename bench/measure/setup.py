@@ -183,7 +183,7 @@ def _load_series(spec: LoadSpec, layout: KVLayout) -> LoadSeries:
         request_bytes=spec.request_bytes,
     )
     geometry = ChunkGeometry(layout, preset)
-    return LoadSeries(f"{spec.backend}/{spec.preset}", spec, geometry, depth.in_flight)
+    return LoadSeries(spec.series, spec, geometry, depth.in_flight)
 
 
 def _require_known_options(spec: LoadSpec, kind: BackendKind) -> None:
