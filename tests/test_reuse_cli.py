@@ -133,10 +133,12 @@ def test_a_measured_sweep_prices_the_hits_beside_the_bound_of_free_ones(run: Run
     assert "extrapolated: up to" in said
     assert "ttft" not in said.lower()
     (row,) = csv.DictReader(table.open())
-    free, all_, beyond = (
-        float(row[f"{name}_saved_s"]) for name in ("free_hit", "always_load", "beyond_crossover")
+    free, all_, beyond, faster = (
+        float(row[f"{name}_saved_s"])
+        for name in ("free_hit", "always_load", "beyond_crossover", "where_faster")
     )
-    assert free > beyond >= all_
+    assert free > faster >= beyond >= all_
+    assert "load where faster [s]" in said
     assert float(row["free_hit_gpu_saved_s"]) == pytest.approx(2 * free)
 
 
