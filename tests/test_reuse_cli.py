@@ -286,8 +286,17 @@ BAD = {
         "'tokens=5' is not one of",
     ),
     "a workload without rounds": (["--generate", "users=1"], "--generate needs rounds="),
-    "a workload of no users": (["--generate", "users=0,rounds=1"], "num_users must be at least 1"),
-    "a workload that is no number": (["--generate", "users=few,rounds=1"], "'users=few' is not a number"),
+    "a workload of no users": (
+        ["--generate", "users=0,rounds=1"],
+        "--generate: users must be at least 1, got 0",
+    ),
+    "a workload that is no number": (
+        ["--generate", "users=few,rounds=1"],
+        "'users=few' is not a whole number",
+    ),
+    "a workload of half a user": (["--generate", "users=1.5,rounds=1"], "'users=1.5' is not a whole number"),
+    "a workload of a negative seed": (["--generate", "users=1,rounds=1,seed=-1"], "seed must be at least 0"),
+    "a workload of no duration": (["--generate", "users=1,rounds=1,gap=-1s"], "is not a duration such as"),
     "a figure of unknown form": ([SYNTHETIC, "--plot", "x.jpg"], "must end in one of .png, .svg, .pdf"),
     "a table without a folder": ([SYNTHETIC, "--csv", "/nowhere/x.csv"], "its folder is missing"),
 }
