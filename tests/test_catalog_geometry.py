@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bench.catalog.config import read_catalogue, resolve_model
@@ -230,6 +230,8 @@ def test_ranks_together_keep_everything_and_replicate_only_whole_heads(
     geometry = _of(key)
     if dtype == "fp8_ds_mla" and geometry.family != "mla":
         dtype = "fp8_e4m3"
+    heads, shared = geometry.attention.num_heads, getattr(geometry.attention, "num_kv_heads", ranks)
+    assume(heads % ranks == 0 and (shared % ranks == 0 or ranks % shared == 0))
     whole, one = geometry.layout(dtype), geometry.layout(dtype, ranks)
     assert one.bytes_per_token * ranks >= whole.bytes_per_token
     if geometry.family == "mla":

@@ -311,6 +311,13 @@ def test_what_cannot_be_is_one_clear_line_and_exit_code_2(run: Run, name: str) -
     assert says in error
 
 
+def test_a_byte_order_mark_before_a_trace_is_no_part_of_it(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD + GOOD)
+    code, said, _ = run(path, "--capacity", "1e3")
+    assert (code, "2 requests" in said) == (0, True)
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"[1, 2]\n", b'{"input_length": -3}\n', b"\x1f\x8bbroken", b"\xff\n", GOOD[:40]]
 )
