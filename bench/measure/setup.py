@@ -101,7 +101,8 @@ def work_out(plan: Plan) -> Setup:
     if len(set(names)) < len(names):
         raise PlanError(f"the same way to load is asked for twice: {max(names, key=names.count)}")
     most = model.geometry.max_position_embeddings or UNLIMITED_TOKENS
-    chunk = max(load.geometry.chunk_tokens for load in loads)
+    longest = max(loads, key=lambda load: load.geometry.chunk_tokens)
+    chunk = longest.geometry.chunk_tokens
     _require_one_world(plan)
     _require_ranks(plan, model)
     if plan.suffix_tokens + chunk > most:
@@ -113,7 +114,9 @@ def work_out(plan: Plan) -> Setup:
             "hybrid answers for whole prefixes, --suffix-tokens asks for what comes after one; leave out one of the two"
         )
     if plan.tokens is not None:
-        require_lengths(plan.tokens, most=most - plan.suffix_tokens, chunk_tokens=chunk)
+        require_lengths(
+            plan.tokens, most=most - plan.suffix_tokens, chunk_tokens=chunk, layout=longest.spec.preset
+        )
     return Setup(plan, model, layout, loads, plan.tokens, most)
 
 

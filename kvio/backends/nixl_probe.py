@@ -39,7 +39,7 @@ def probe_obj(directory: Path, options: Mapping[str, str]) -> Unavailable | None
     """Whether the OBJ plugin reads an object of the bucket; obstore must put it there first."""
     if not _is_installed():
         return Unavailable("nixl is not installed", INSTALL)
-    return probe_objects(directory, options) or _probe("OBJ", directory, options)
+    return probe_objects(directory, options, backend="nixl-obj") or _probe("OBJ", directory, options)
 
 
 def _is_installed() -> bool:
