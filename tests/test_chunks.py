@@ -128,6 +128,11 @@ def test_objects_of_different_sizes_cannot_share_a_file_of_slots() -> None:
         ChunkGeometry(mixed, preset)
 
 
+def test_objects_in_one_file_are_a_stride_apart_and_others_have_none() -> None:
+    assert _geometry(LLAMA_8B, "mooncake").packed_bytes == 64 * MIB
+    assert _geometry(LLAMA_8B, "lmcache").packed_bytes is None
+
+
 def test_every_preset_names_its_stack_version_and_source() -> None:
     for name, preset in PRESETS.items():
         assert preset.name == name

@@ -7,7 +7,6 @@ from bench.measure.plan import LoadSpec, Plan, PlanError, require_lengths
 from bench.measure.queue_depth import spread_depth
 from bench.measure.record import SeriesInfo
 from kvio.backends import BackendKind, find_backend
-from kvio.backends.bucket import read_address
 from kvio.chunks import ChunkGeometry
 from kvio.layout import KVLayout
 from kvio.presets import adapt_preset, find_preset
@@ -203,7 +202,7 @@ def _describe(load: LoadSeries, plan: Plan) -> SeriesInfo:
         "open_per_read": preset.open_per_read,
         **load.spec.options,
         **_ranks(plan),
-        **({"server": read_address(load.spec.options).name} if kind.on_server else {}),
+        **({} if kind.server is None else {"server": kind.server(load.spec.options).name}),
     }
     return SeriesInfo(arm="load", label=f"{load.spec.backend}, {preset.name} layout", settings=settings)
 
