@@ -101,7 +101,7 @@ BAD = {
     ),
     "a simulation": (["qwen3-0.6b", "--tp", "2", "--backend", "simulated"], "simulated sweep has no ranks"),
     "one named GPU": (["qwen3-0.6b", "--tp", "2", "--device", "cuda:1"], "--device cuda:1 is one GPU"),
-    "no ranks": (["qwen3-0.6b", "--tp", "0"], "tensor_parallel"),
+    "no ranks": (["qwen3-0.6b", "--tp", "0"], "--tp 0: it should be greater than 0"),
     "no plan for keys and values": (["phi3.json", "--tp", "2"], "leaves keys and values whole on every rank"),
 }
 
