@@ -258,9 +258,7 @@ def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise RecordError(
-            f"{folder}: no samples.csv here, so nothing can be derived; sweep again, or copy it back"
-        ) from None
+        raise RecordError(f"{folder}: no samples.csv here, so nothing can be derived; sweep again") from None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
