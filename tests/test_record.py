@@ -114,6 +114,15 @@ def test_a_broken_header_is_refused_in_one_line(tmp_path: Path, text: str | None
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_for_a_folder_and_missing_samples_are_refused_in_plain_words(tmp_path: Path) -> None:
+    write_run(tmp_path, _run())
+    with pytest.raises(RecordError, match=r"run\.json: a file; name the folder of a sweep") as caught:
+        read_run(tmp_path / "run.json")
+    with pytest.raises(RecordError, match=r"no samples\.csv here, so nothing can be derived") as missing:
+        read_samples(tmp_path)
+    assert "Errno" not in f"{caught.value}{missing.value}"
+
+
 def test_every_column_is_named_once() -> None:
     assert len(set(COLUMNS)) == len(COLUMNS)
 

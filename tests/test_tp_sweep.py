@@ -97,11 +97,11 @@ def test_a_rank_killed_in_mid_round_fails_the_round_in_one_line_and_leaves_nothi
 BAD = {
     "heads that do not divide": (
         ["qwen3-0.6b", "--tp", "3"],
-        "16 attention heads (8 of K and V) cannot be divided among 3 ranks; try --tp 2, 4, 8, 16",
+        "16 attention heads (8 of K and V) cannot be divided among 3 ranks; 1, 2, 4, 8, 16 can",
     ),
     "a simulation": (["qwen3-0.6b", "--tp", "2", "--backend", "simulated"], "simulated sweep has no ranks"),
     "one named GPU": (["qwen3-0.6b", "--tp", "2", "--device", "cuda:1"], "--device cuda:1 is one GPU"),
-    "no ranks": (["qwen3-0.6b", "--tp", "0"], "tensor_parallel"),
+    "no ranks": (["qwen3-0.6b", "--tp", "0"], "--tp 0: it should be greater than 0"),
     "no plan for keys and values": (["phi3.json", "--tp", "2"], "leaves keys and values whole on every rank"),
 }
 

@@ -137,11 +137,15 @@ def read_run(folder: Path) -> RunRecord:
         RecordError: no run.json, not ours, or written by a newer kvcross.
     """
     path = folder / "run.json"
+    if folder.is_file():
+        raise RecordError(f"{folder}: a file; name the folder of a sweep, results/<model>/<machine>/<run>")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecordError(f"{folder}: no run.json here; name a folder that a sweep has written") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise RecordError(f"{path}: not readable as JSON: {error}") from None
     number = content.get("schema_number") if isinstance(content, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -256,8 +260,12 @@ def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
     path = folder / "samples.csv"
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecordError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise RecordError(f"{folder}: no samples.csv here, so nothing can be derived; sweep again") from None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: not a text file (byte {error.start})") from None
     notices: tuple[Notice, ...] = ()
     whole, newline, rest = text.rpartition("\n")
     if rest:

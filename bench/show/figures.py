@@ -78,7 +78,7 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     timed = (
         f"time of the next {format_tokens(suffix)} tokens" if suffix else "time, first-token step included"
     )
-    _scale_axes(axes, samples, analysis, ylabel=f"{timed} (s, ms)")
+    _scale_axes(axes, samples, analysis, ylabel=timed)
     spot = main_spot(run, analysis)
     if spot is not None:
         _draw_spot(axes, spot)
