@@ -11,7 +11,6 @@ import torch
 
 from kvio.backends.protocol import DeviceTarget, HostTarget, Target
 from kvio.blocks import KVBlocks
-from kvio.buffers import HostBuffer, close_all
 from kvio.chunks import ChunkGeometry
 from kvio.jobs import Job, plan_jobs
 from kvio.layout import uniform_layout
@@ -139,22 +138,3 @@ def test_what_the_backend_reads_into_decides_the_slots() -> None:
     assert [target.num_bytes for target in made["nowhere"].targets] == [0, 0]
     for transfer in made.values():
         transfer.close()
-
-
-def test_one_buffer_that_cannot_be_released_does_not_keep_the_others() -> None:
-    released: list[int] = []
-
-    class Stubborn:
-        def register(self, address: int, num_bytes: int) -> int:
-            return 0
-
-        def release(self, address: int) -> int:
-            released.append(address)
-            return 1 if len(released) == 1 else 0
-
-    buffers = [HostBuffer(4096, Stubborn()) for _ in range(3)]
-    addresses = {buffer.address for buffer in buffers}
-    with pytest.raises(Exception, match="could not be deregistered"):
-        close_all(buffers)
-    assert set(released) == addresses
-    assert buffers == []

@@ -16,8 +16,8 @@ def explain_no_fio(engine: str) -> str | None:
     """Why this engine cannot be used; None where it can."""
     if shutil.which("fio") is None:
         return f"fio is not installed: {INSTALL}"
-    found = subprocess.run(["fio", f"--enghelp={engine}"], capture_output=True, text=True, check=False)
-    return f"{fio_version()} has no engine {engine}: {INSTALL}" if found.returncode else None
+    listed = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True, check=True).stdout.split()
+    return None if engine in listed else f"{fio_version()} has no engine {engine}: {INSTALL}"
 
 
 def fio_version() -> str:

@@ -15,9 +15,7 @@ from tests.perf.fileset import LAYOUT, FileSet, geometry_of
 
 
 def _plan(files: FileSet) -> tuple[Job, ...]:
-    return plan_jobs(
-        files.store, range(files.store.num_chunks), first_token=0, prefix_tokens=files.num_tokens
-    )
+    return plan_jobs(files.store, range(len(files.paths)), first_token=0, prefix_tokens=files.num_tokens)
 
 
 @cache

@@ -10,24 +10,33 @@ from tests.perf.fileset import FileSet
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 CHILD = Path(__file__).with_name("peer_readers.py")
+LOGS = ROOT / "results" / "scratch"
 INSTALL = "make peers"
 _CHILDREN: dict[str, "Child"] = {}
 
 
 class Child:
-    """One process of a package: asked in lines of JSON, it answers in lines of JSON."""
+    """One process of a package: asked in lines of JSON, it answers in lines of JSON; what it logs is kept."""
 
     def __init__(self, package: str) -> None:
-        self._process = subprocess.Popen(
-            [PYTHON, CHILD, package], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
-        )
+        self._log = LOGS / f"peer-{package}.log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [PYTHON, CHILD, package],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd="/",
+            )
         self.version = self._next()["version"]
 
     def _next(self) -> dict[str, object]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise AssertionError(f"the child process ended with {self._process.wait()}; its errors are above")
+            last = self._log.read_text().strip().splitlines()[-1:]
+            raise AssertionError(f"the child process ended with {self._process.wait()}: {last}; {self._log}")
         found: dict[str, object] = json.loads(line)
         return found
 

@@ -1,11 +1,12 @@
 """The files that every contender of a read comparison reads: one read brings in one whole file."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from kvio.chunks import ChunkGeometry
 from kvio.layout import uniform_layout
-from kvio.pagecache import evict
+from kvio.pagecache import evict, resident_bytes
 from kvio.presets import adapt_preset, find_preset
 from kvio.store import ChunkStore
 
@@ -38,17 +39,26 @@ class FileSet:
     @property
     def num_tokens(self) -> int:
         """Tokens whose KV they hold."""
-        return self.store.num_chunks * self.store.geometry.chunk_tokens
+        return len(self.paths) * self.store.geometry.chunk_tokens
 
-    @property
+    @cached_property
     def paths(self) -> list[Path]:
         """The files, in the order of their tokens."""
-        return [self.store.chunk_path(number) for number in range(self.store.num_chunks)]
+        return [self.store.chunk_path(number) for number in range(len(self.marks))]
+
+    def first(self, num_files: int) -> "FileSet":
+        """The first of them."""
+        return replace(self, marks=self.marks[:num_files])
 
     def evict(self) -> None:
         """Drop what the page cache holds of them."""
         for path in self.paths:
             evict(path)
+
+    def require_uncached(self, reader: str) -> None:
+        """Stop where a reader that should have gone past the page cache has left something there."""
+        found = sum(resident_bytes(path) or 0 for path in self.paths)
+        assert found == 0, f"{reader} left {found} bytes in the page cache: it does not read with O_DIRECT"
 
 
 def geometry_of(request_bytes: int, *, num_threads: int = 1, queue_depth: int = 1) -> ChunkGeometry:

@@ -7,7 +7,6 @@ that the package gives them.
 
 import asyncio
 import json
-import mmap
 import os
 import select
 import sys
@@ -22,29 +21,10 @@ from types import SimpleNamespace
 PATIENCE_S = 300
 
 
-class Memory:
-    """Touched, page-aligned memory for all files of a question; kept while the questions ask for as much."""
-
-    def __init__(self) -> None:
-        self.view = memoryview(b"")
-        self._map = None
-
-    def hold(self, question: SimpleNamespace) -> memoryview:
-        """So much memory, whose bytes at the ends of each file are not the right ones."""
-        num_bytes = question.request_bytes * len(question.paths)
-        if len(self.view) != num_bytes:
-            self.view = memoryview(b"")
-            self._map = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE)
-            self.view = memoryview(self._map)
-            for start in range(0, num_bytes, mmap.PAGESIZE):
-                self.view[start] = 1
-        for number in range(len(question.paths)):
-            spoil(self.view[number * question.request_bytes : (number + 1) * question.request_bytes])
-        return self.view
-
-
-def spoil(part: memoryview) -> None:
-    part[:8], part[-8:] = bytes(8), bytes(8)
+def spoil(parts: list[memoryview]) -> None:
+    """Overwrite the ends of each part, so that bytes that never arrive cannot pass for the file's."""
+    for part in parts:
+        part[:8], part[-8:] = bytes(8), bytes(8)
 
 
 def require_marks(parts: list[memoryview], question: SimpleNamespace) -> int:
@@ -63,11 +43,6 @@ def link(question: SimpleNamespace, names: list[str]) -> None:
             os.link(path, name)
 
 
-def parts_of(view: memoryview, question: SimpleNamespace) -> list[memoryview]:
-    size = question.request_bytes
-    return [view[number * size : (number + 1) * size] for number in range(len(question.paths))]
-
-
 def share(count: int, depth: int) -> list[range]:
     """The numbers below `count`, dealt out to at most `depth` readers."""
     return [range(first, count, depth) for first in range(min(depth, count))]
@@ -76,19 +51,25 @@ def share(count: int, depth: int) -> list[range]:
 def make_vllm() -> dict[str, Callable[[SimpleNamespace], tuple[float, int]]]:
     import numpy as np
     from vllm.v1.kv_offload.base import ReqContext, make_offload_key
+    from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
     from vllm.v1.kv_offload.tiering.base import TransferJob
     from vllm.v1.kv_offload.tiering.fs import io
     from vllm.v1.kv_offload.tiering.fs.manager import FileSystemTierManager
 
-    memory = Memory()
-
     def fs(question: SimpleNamespace) -> tuple[float, int]:
-        """The fs tier: a job is what one request loads, and is read by one thread."""
-        count = len(question.paths)
-        flat = memory.hold(question)
-        view = flat.cast("B", (count, question.request_bytes))
+        """The fs tier, into the shared memory of the tier above it.
+
+        A job is what one request loads, and is read by one thread.
+        """
+        count, size = len(question.paths), question.request_bytes
+        region = SharedOffloadRegion(f"peer-{os.getpid()}", count, None, size, size)
+        view = memoryview(region.base_tensor.numpy().view(np.uint8)).cast("B").cast("B", (count, size))
+        parts = [memoryview(row) for row in np.asarray(view)]
+        for part in parts:
+            part[:] = bytes(size)
+        spoil(parts)
         tier = FileSystemTierManager(
-            offloading_spec=_engine_facts(),
+            offloading_spec=engine_facts(),
             primary_kv_view=view,
             tier_type="fs",
             root_dir=question.folder,
@@ -110,14 +91,16 @@ def make_vllm() -> dict[str, Callable[[SimpleNamespace], tuple[float, int]]]:
             seconds = time.monotonic() - began_s
             if not all(result.success for result in tier.get_finished_jobs()):
                 raise RuntimeError("vLLM says that a load failed")
+            return seconds, require_marks(parts, question)
         finally:
             tier.shutdown()
-        return seconds, require_marks(parts_of(flat, question), question)
+            del view, parts, tier
+            region.cleanup()
 
     return {"fs": fs}
 
 
-def _engine_facts() -> SimpleNamespace:
+def engine_facts() -> SimpleNamespace:
     """What the tier asks of the engine's configuration: names for its folders."""
     parallel = SimpleNamespace(
         tp_size=1, pp_size=1, pcp_size=1, dcp_size=1, rank=0, is_parallelism_agnostic=True
@@ -134,7 +117,7 @@ def _engine_facts() -> SimpleNamespace:
 
 
 @contextmanager
-def _running_loop() -> Iterator[asyncio.AbstractEventLoop]:
+def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -154,12 +137,23 @@ def make_lmcache() -> dict[str, Callable[[SimpleNamespace], tuple[float, int]]]:
     from lmcache.v1.distributed.l2_adapters.fs_l2_adapter import FSL2Adapter, FSL2AdapterConfig
     from lmcache.v1.distributed.l2_adapters.fs_l2_adapter import _object_key_to_filename as name_of
     from lmcache.v1.distributed.l2_adapters import fs_native_l2_adapter
-    from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, TensorMemoryObj
-    from lmcache.v1.memory_management import MixedMemoryAllocator
+    from lmcache.v1.memory_allocators.mixed_memory_allocator import MixedMemoryAllocator
+    from lmcache.v1.memory_management import MemoryFormat
     from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend
     from lmcache.v1.storage_backend.local_disk_backend import LocalDiskBackend
 
-    memory = Memory()
+    shape_of = lambda size: torch.Size([2, 1, 1, size // 2])  # noqa: E731
+    held: list[MixedMemoryAllocator] = []
+
+    def allocator_for(question: SimpleNamespace) -> MixedMemoryAllocator:
+        """The allocator of LMCache's host memory, its memory touched; kept while the questions ask for as much."""
+        num_bytes = len(question.paths) * question.request_bytes + (64 << 20)
+        if not held or held[0].size != num_bytes:
+            while held:
+                held.pop().close()
+            held.append(MixedMemoryAllocator(num_bytes))
+            held[0].buffer.fill_(0)
+        return held[0]
 
     def disk(question: SimpleNamespace) -> tuple[float, int]:
         """The local disk backend of the engine in the serving process, with O_DIRECT as its option."""
@@ -171,14 +165,16 @@ def make_lmcache() -> dict[str, Callable[[SimpleNamespace], tuple[float, int]]]:
             local_cpu=False,
             extra_config={"use_odirect": True, "disk_io_threads": question.depth},
         )
-        allocator = MixedMemoryAllocator(count * size + (64 << 20))
-        with _running_loop() as loop:
-            host = LocalCPUBackend(config, memory_allocator=allocator, dst_device="cpu")
+        with running_loop() as loop:
+            host = LocalCPUBackend(config, memory_allocator=allocator_for(question), dst_device="cpu")
             backend = LocalDiskBackend(config, loop, host, dst_device="cpu")
             keys = [CacheEngineKey("peer", 1, 0, number, torch.uint8) for number in range(count)]
             link(question, [backend._key_to_path(key) for key in keys])
             for key in keys:
-                backend.insert_key(key, size, torch.Size([size]), torch.uint8, MemoryFormat.BINARY)
+                backend.insert_key(key, size, shape_of(size), torch.uint8, MemoryFormat.KV_2LTD)
+            for spoiled in [host.allocate(shape_of(size), torch.uint8, MemoryFormat.KV_2LTD) for _ in keys]:
+                spoil([spoiled.byte_array])
+                spoiled.ref_count_down()
             try:
                 began_s = time.monotonic()
                 found = backend.batched_get_blocking(keys)
@@ -188,32 +184,20 @@ def make_lmcache() -> dict[str, Callable[[SimpleNamespace], tuple[float, int]]]:
                     one.ref_count_down()
             finally:
                 backend.close()
-                allocator.close()
         return seconds, num_bytes
-
-    def objects(question: SimpleNamespace) -> tuple[list, list[memoryview]]:
-        """Memory objects over our memory, and its parts."""
-        flat = memory.hold(question)
-        whole = torch.frombuffer(flat, dtype=torch.uint8)
-        size = question.request_bytes
-        made = []
-        for start in range(0, len(flat), size):
-            facts = MemoryObjMetadata(
-                torch.Size([size]), torch.uint8, start, size, 1, 0, MemoryFormat.BINARY
-            )
-            made.append(TensorMemoryObj(whole[start : start + size], facts, None))
-        return made, parts_of(flat, question)
 
     def through(adapter, question: SimpleNamespace, tasks: list[range]) -> tuple[float, int]:
         """Load tasks of these files, until the adapter's event says that each is done."""
-        keys = keys_of(question)
-        held, parts = objects(question)
+        keys, memory, size = keys_of(question), allocator_for(question), question.request_bytes
+        made = [memory.allocate(shape_of(size), torch.uint8, MemoryFormat.KV_2LTD) for _ in keys]
+        parts = [one.byte_array for one in made]
+        spoil(parts)
         poller = select.poll()
         poller.register(adapter.get_load_event_fd(), select.POLLIN)
         try:
             began_s = time.monotonic()
             waiting = {
-                adapter.submit_load_task([keys[n] for n in mine], [held[n] for n in mine]): len(mine)
+                adapter.submit_load_task([keys[n] for n in mine], [made[n] for n in mine]): len(mine)
                 for mine in tasks
             }
             while waiting:
@@ -225,9 +209,11 @@ def make_lmcache() -> dict[str, Callable[[SimpleNamespace], tuple[float, int]]]:
                     if done is not None and len(done.get_indices_list()) != waiting.pop(task):
                         raise RuntimeError("LMCache says that a load failed")
             seconds = time.monotonic() - began_s
+            return seconds, require_marks(parts, question)
         finally:
             adapter.close()
-        return seconds, require_marks(parts, question)
+            for one in made:
+                one.ref_count_down()
 
     def keys_of(question: SimpleNamespace) -> list[ObjectKey]:
         return [ObjectKey(number.to_bytes(32, "big"), "peer", 0) for number in range(len(question.paths))]
