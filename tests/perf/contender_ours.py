@@ -1,6 +1,7 @@
-"""Our loader in a read comparison: `posix` with a thread per read in flight, `uring` with one thread."""
+"""Our loader in a read comparison: `posix` with a thread for each read in flight, `uring` with one thread."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -38,7 +39,7 @@ def read_into_blocks(backend: str, files: FileSet, depth: int) -> float:
     return _read(backend, files, depth=depth, jobs=_plan(files), blocks=_blocks(files.num_tokens))
 
 
-def _read(backend: str, files: FileSet, *, depth: int, jobs: list[Job] | tuple[Job, ...], blocks: KVBlocks) -> float:
+def _read(backend: str, files: FileSet, *, depth: int, jobs: Sequence[Job], blocks: KVBlocks) -> float:
     kind = find_backend(backend)
     per_thread = min(depth, kind.most_in_flight)
     geometry = geometry_of(files.request_bytes, num_threads=depth // per_thread, queue_depth=per_thread)

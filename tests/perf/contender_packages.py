@@ -1,6 +1,7 @@
 """Readers of vLLM and LMCache: the real packages, in a child process of the environment that `make peers` makes."""
 
 import json
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,7 @@ class Child:
                 stderr=log,
                 text=True,
                 cwd="/",
+                env={**os.environ, "LMCACHE_LOG_LEVEL": "ERROR", "VLLM_LOGGING_LEVEL": "ERROR"},
             )
         self.version = self._next()["version"]
 
@@ -59,7 +61,9 @@ def explain_no_package(package: str) -> str | None:
     """Why it cannot be used; None where it can."""
     if not PYTHON.exists():
         return f"{package} is not installed: {INSTALL}"
-    tried = subprocess.run([PYTHON, CHILD, package], input="", capture_output=True, text=True, check=False, cwd="/")
+    tried = subprocess.run(
+        [PYTHON, CHILD, package], input="", capture_output=True, text=True, check=False, cwd="/"
+    )
     if tried.returncode:
         return f"{package} cannot be loaded ({tried.stderr.strip().splitlines()[-1][:200]}): {INSTALL}"
     return None

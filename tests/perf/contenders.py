@@ -34,7 +34,7 @@ class Contender:
 BUFFERS = "open, read into bounce buffers; nothing is copied on"
 BLOCKS = "open, read into bounce buffers, scatter into the KV blocks of 64 planes"
 FIO = "fio's own runtime, in whole ms: open, read into one buffer per read in flight; no start of the process"
-NIXL = "descriptors, transfer and polling; files are open and registered before, memory too"
+NIXL = "descriptors, transfer and polling with its own queue at every depth; files and memory are registered before"
 LMCACHE = "its own opening and reading into its pinned memory"
 
 
@@ -60,12 +60,12 @@ def _fio(engine: str) -> Contender:
     )
 
 
-def _nixl(queue: str) -> Contender:
+def _nixl(queue: str, *, huge: bool = False) -> Contender:
     return Contender(
-        f"nixl-{queue}",
-        "nixl",
-        NIXL,
-        lambda files, depth: read_by_nixl(queue, files),
+        f"nixl-{queue}{'-huge' if huge else ''}",
+        "nixl-huge" if huge else "nixl",
+        f"{NIXL}, in our huge pages" if huge else NIXL,
+        lambda files, depth: read_by_nixl(queue, files, huge=huge),
         explain_no_nixl,
     )
 
@@ -89,7 +89,10 @@ CONTENDERS: tuple[Contender, ...] = (
     _fio("io_uring"),
     _nixl("aio"),
     _nixl("uring"),
-    _package("vllm", "fs", "submit_load of as many jobs as the depth, each read by one thread; open and read"),
+    _nixl("aio", huge=True),
+    _package(
+        "vllm", "fs", "submit_load of as many jobs as the depth, each read by one thread; open and read"
+    ),
     _package("lmcache", "disk", f"batched_get_blocking with as many threads as the depth; {LMCACHE}"),
     _package("lmcache", "fs", f"as many load tasks as the depth, each serial; {LMCACHE}"),
     _package("lmcache", "fs_native", f"one load task, as many C++ workers as the depth; {LMCACHE}"),

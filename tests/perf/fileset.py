@@ -9,9 +9,9 @@ from kvio.layout import uniform_layout
 from kvio.pagecache import evict, resident_bytes
 from kvio.presets import adapt_preset, find_preset
 from kvio.store import ChunkStore
+from tests.perf.peer_question import MARK_BYTES
 
 LAYOUT = uniform_layout(32, 2048)  # Llama-3.1-8B: 131,072 bytes per token
-MARK_BYTES = 8
 
 
 @dataclass(frozen=True)

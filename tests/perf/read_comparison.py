@@ -97,7 +97,9 @@ def measure(
     return found
 
 
-def compare(readings: Sequence[Reading], teams: dict[str, str], *, our_teams: Sequence[str]) -> list[Comparison]:
+def compare(
+    readings: Sequence[Reading], teams: dict[str, str], *, our_teams: Sequence[str]
+) -> list[Comparison]:
     """Every contender of our teams against every other at each depth, and the best of each two teams.
 
     Args:
@@ -111,14 +113,17 @@ def compare(readings: Sequence[Reading], teams: dict[str, str], *, our_teams: Se
     costs = _costs(readings)
     pairs = [(a, b, depth) for depth in depths for a in ours for b in theirs]
     found = [
-        _comparison("setting", readings, depth, [(costs[Setting(a, depth)], costs[Setting(b, depth)])], (a, b))
+        _comparison(
+            "setting", readings, depth, [(costs[Setting(a, depth)], costs[Setting(b, depth)])], (a, b)
+        )
         for a, b, depth in pairs
     ]
     other_teams = dict.fromkeys(team for team in teams.values() if team not in our_teams)
     for our_team in our_teams:
         for their_team in other_teams:
             picked = [
-                (_take(costs, teams, our_team, half), _take(costs, teams, their_team, half)) for half in (0, 1)
+                (_take(costs, teams, our_team, half), _take(costs, teams, their_team, half))
+                for half in (0, 1)
             ]
             found.append(_comparison("best", readings, None, picked, (our_team, their_team)))
     return found
@@ -177,7 +182,9 @@ def as_csv(comparisons: Iterable[Comparison]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([field.name for field in fields(Comparison)])
     for comparison in comparisons:
-        writer.writerow([f"{value:.4g}" if isinstance(value, float) else value for value in astuple(comparison)])
+        writer.writerow(
+            [f"{value:.4g}" if isinstance(value, float) else value for value in astuple(comparison)]
+        )
     return text.getvalue()
 
 

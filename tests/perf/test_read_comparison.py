@@ -104,7 +104,11 @@ def test_our_best_reads_keep_up_with_the_best_of_each_peer(
         files = write_files(folder, request_bytes, num_files=max(num_files_at.values()))
         readings = benchmark.pedantic(
             lambda: measure(
-                files, contenders, num_files_at=num_files_at, num_repetitions=NUM_REPETITIONS, seed=request_bytes
+                files,
+                contenders,
+                num_files_at=num_files_at,
+                num_repetitions=NUM_REPETITIONS,
+                seed=request_bytes,
             ),
             rounds=1,
             iterations=1,
