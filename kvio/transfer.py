@@ -15,6 +15,9 @@ from kvio.slots import Slots
 from kvio.staging import BounceTransfer, DeviceTransfer
 from kvio.streams import make_side_stream
 
+# copying this much takes some 50 us, and so, or longer where cores are busy, does waking another thread for it
+MOST_BYTES_AT_ONCE = 512 << 10
+
 
 class Transfer(Protocol):
     """Takes one thread's chunks from its slots into the blocks."""
@@ -64,7 +67,7 @@ class NoTransfer:
 
 
 class HostTransfer:
-    """Blocks in host memory: a copying thread beside each reading one, so that reads never wait for copies.
+    """Blocks in host memory: a copying thread beside each reading one, so that reads do not wait for large copies.
 
     numpy copies, because it frees the GIL and, unlike torch, adds no threads of its own.
     """
@@ -89,8 +92,11 @@ class HostTransfer:
             self._scatter_s += copy.result()
 
     def send(self, slot: int, job: Job, blocks: KVBlocks) -> None:
-        """Have every piece copied to its place; the next read overlaps with it."""
-        self._copies[slot] = self._copier.submit(self._copy, self.targets[slot], job, blocks)
+        """Have every piece copied to its place: a large job while the next is read, a small one at once."""
+        if max((piece.end for piece in job.pieces), default=0) <= MOST_BYTES_AT_ONCE:
+            self._scatter_s += self._copy(self.targets[slot], job, blocks)
+        else:
+            self._copies[slot] = self._copier.submit(self._copy, self.targets[slot], job, blocks)
         self._slots.send(slot)
 
     def _copy(self, target: HostTarget, job: Job, blocks: KVBlocks) -> float:

@@ -19,7 +19,7 @@ from kvio.slots import Slots
 from kvio.staging import DEVICE_ALIGN_BYTES, BounceTransfer, DeviceTransfer, make_staging
 from kvio.store import ChunkStore
 from kvio.streams import HostSideStream
-from kvio.transfer import HostTransfer, NoTransfer, Transfer, make_transfer
+from kvio.transfer import MOST_BYTES_AT_ONCE, HostTransfer, NoTransfer, Transfer, make_transfer
 
 CPU = torch.device("cpu")
 LAYOUT = uniform_layout(4, 1024)
@@ -138,3 +138,28 @@ def test_what_the_backend_reads_into_decides_the_slots() -> None:
     assert [target.num_bytes for target in made["nowhere"].targets] == [0, 0]
     for transfer in made.values():
         transfer.close()
+
+
+@pytest.mark.parametrize("chunk_bytes", [MOST_BYTES_AT_ONCE, 2 * MOST_BYTES_AT_ONCE], ids=["small", "large"])
+def test_only_a_large_job_waits_for_the_copying_thread(tmp_path: Path, chunk_bytes: int) -> None:
+    tokens = chunk_bytes // LAYOUT.bytes_per_token
+    geometry = ChunkGeometry(LAYOUT, adapt_preset(find_preset("best"), chunk_tokens=tokens))
+    (job,) = plan_jobs(
+        ChunkStore.create(tmp_path, geometry, num_chunks=1, seed=0), [0], first_token=0, prefix_tokens=tokens
+    )
+    transfer, blocks = (
+        HostTransfer(geometry.slot_bytes, 2, now_s=time.monotonic),
+        KVBlocks(LAYOUT, tokens, CPU),
+    )
+    blocks.poison()
+    busy = threading.Event()
+    transfer._copier.submit(busy.wait)
+    slot = transfer.take_slot()
+    transfer.targets[slot].view[:] = bytes(geometry.slot_bytes)
+    transfer.send(slot, job, blocks)
+    arrived = not blocks.groups[0].any()
+    busy.set()
+    transfer.finish()
+    transfer.close()
+    assert arrived == (chunk_bytes == MOST_BYTES_AT_ONCE)
+    assert not blocks.groups[0].any()
