@@ -5,6 +5,7 @@ from importlib import import_module
 
 import typer
 from pydantic import ValidationError
+from typer._click.exceptions import UsageError  # typer's own click: no public name for it
 
 from kvio.errors import FailedError, UserError
 
@@ -28,6 +29,16 @@ HELP = """From how many tokens on is it faster to load a KV cache than to recomp
 Exit codes: 0 fine, 1 failed or interrupted, 2 usage, 3 measured but suspect or inconclusive.
 """
 FAILED, USAGE = 1, 2
+FLAGS = {  # where a field of the plan is called otherwise than its option
+    "num_threads": "threads",
+    "num_samples": "samples",
+    "num_rounds": "rounds",
+    "tensor_parallel": "tp",
+    "request_bytes": "request",
+    "budget_s": "budget",
+    "limit_bytes_per_s": "limit",
+    "working_set_bytes": "working-set",
+}
 
 
 def make_app(asked: str | None) -> typer.Typer:
@@ -47,25 +58,48 @@ def _take_verbs() -> None:
     """Do nothing before a verb."""
 
 
-def _say_error(error: Exception) -> None:
-    text = str(error)
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        text = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}, not {first['input']!r}"
+def _say(text: str) -> None:
     print(f"kvcross: {' '.join(text.split())}", file=sys.stderr)
+
+
+def _explain(error: ValidationError) -> str:
+    """What was asked and is impossible, by the option that asked for it."""
+    first = error.errors()[0]
+    field = str(first["loc"][-1])
+    flag = FLAGS.get(field, field.replace("_", "-"))
+    why = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
+    return f"--{flag} {first['input']}: {why}"
+
+
+def _run(app: typer.Typer) -> int | None:
+    """The exit code; what typer refuses is one line too, unless it is the help for lack of any word."""
+    try:
+        code: int | None = app(prog_name="python -m bench", standalone_mode=False)
+    except UsageError as error:
+        text = error.format_message()
+        if "\n" in text:
+            print(text, file=sys.stderr)
+        else:
+            _say(
+                f"{text.rstrip('.')}; try {error.ctx.command_path if error.ctx else 'python -m bench'} --help"
+            )
+        return USAGE
+    return code
 
 
 def main() -> None:
     """Run the command line."""
     app = make_app(sys.argv[1] if len(sys.argv) > 1 else None)
     try:
-        app(prog_name="python -m bench")
-    except (UserError, ValidationError) as error:
-        _say_error(error)
-        sys.exit(USAGE)
+        sys.exit(_run(app))
+    except ValidationError as error:
+        _say(_explain(error))
+    except UserError as error:
+        _say(str(error))
     except FailedError as error:
-        _say_error(error)
+        _say(str(error))
         sys.exit(FAILED)
+    sys.exit(USAGE)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,11 @@ class ChunkGeometry:
         return max(part.padded_bytes for part in self.objects)
 
     @property
+    def packed_bytes(self) -> int | None:
+        """Bytes of each object where a file holds several; None where each has a file of its own."""
+        return None if self.preset.container_bytes is None else self.stride_bytes
+
+    @property
     def state_file_bytes(self) -> int:
         """Bytes of the file with the linear-attention states; 0 when there are none."""
         return round_up(self.layout.state_bytes, max(self.preset.align_bytes, DIRECT_ALIGN_BYTES))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+CONTAINER_PREFIX = "chunk-container-"  # of files that hold several objects, one behind another
+
 
 class Depot(Protocol):
     """Holds copies of chunk files for a backend to read; nothing here is timed.
@@ -23,8 +25,12 @@ class Depot(Protocol):
             KVIOError: not there, or not permitted.
         """
 
-    def place(self, paths: Sequence[Path]) -> None:
+    def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
         """Hold these files; of a depot of samples, no others.
+
+        Args:
+            paths: the files.
+            packed_bytes: `ChunkGeometry.packed_bytes`, for stores whose objects are the stack's own.
 
         Raises:
             KVIOError: a file cannot be read or placed, or comes back with other bytes.

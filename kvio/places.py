@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvio.chunks import ChunkGeometry
+from kvio.depot import CONTAINER_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Places:
             suffix = "" if count == 1 else f"-{object_number:03d}"
             return Place(self._directory / f"chunk-{chunk_id:06d}{suffix}.kv", 0)
         file_number, slot = divmod(chunk_id * count + object_number, self._slots_per_file)
-        path = self._directory / f"chunk-container-{file_number:04d}.kv"
+        path = self._directory / f"{CONTAINER_PREFIX}{file_number:04d}.kv"
         return Place(path, slot * self._geometry.stride_bytes)
 
     def file_bytes(self) -> dict[Path, int]:

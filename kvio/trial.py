@@ -1,8 +1,6 @@
 """The process of a trial (`kvio.backends.trial`): writes a small file, and reads it back through one backend."""
 
-import ctypes
 import json
-import mmap
 import os
 import sys
 import tempfile
@@ -11,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from kvio.backends import find_backend
+from kvio.backends.hosttarget import make_host_target
 from kvio.backends.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError
 from kvio.backends.setting import BackendSetting
 from kvio.backends.trial import TRIAL_FAILED
@@ -28,7 +27,7 @@ def read_back(name: str, directory: Path, options: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory(dir=directory, prefix="trial-") as folder:
         path, half = Path(folder) / "file", TRIAL_BYTES // 2
         path.write_bytes(content)
-        target = _host_target() if kind.into == "host" else _device_target()
+        target = make_host_target(TRIAL_BYTES) if kind.into == "host" else _device_target()
         setting = BackendSetting(directory=Path(folder), options=options)
         with closing(kind.make(setting)) as backend:
             backend.attach([target])
@@ -37,11 +36,6 @@ def read_back(name: str, directory: Path, options: Mapping[str, str]) -> None:
             backend.wait()
         if _content(target) != content:
             raise KVIOError(f"{name} brought other bytes than were written")
-
-
-def _host_target() -> HostTarget:
-    memory = mmap.mmap(-1, TRIAL_BYTES)
-    return HostTarget(0, ctypes.addressof(ctypes.c_char.from_buffer(memory)), memoryview(memory))
 
 
 def _device_target() -> DeviceTarget:

@@ -17,7 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from kvio.backends.mooncake_client import close_clients, load_mooncake
+from kvio.backends.mooncake_server import OwnMaster, Segment
+from kvio.backends.protocol import KVIOError
+
 READY_LIMIT_S = 60.0
+MOONCAKE_BYTES = 64 << 20
 BUCKET = "kvcross-test"
 ACCESS_KEY, SECRET_KEY = "test-access", "test-secret"
 
@@ -32,6 +37,47 @@ class S3Server:
     @property
     def options(self) -> dict[str, str]:
         return {"endpoint": self.endpoint, "bucket": self.bucket}
+
+
+@dataclass(frozen=True)
+class MooncakeServer:
+    """A `mooncake_master` and a process that gives memory to it."""
+
+    master: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"master": self.master}
+
+
+def require_mooncake() -> None:
+    """Skip, saying why, where the package or a library that it needs is not installed."""
+    try:
+        load_mooncake()
+    except KVIOError as error:
+        pytest.skip(str(error))
+
+
+@cache
+def shared_mooncake() -> MooncakeServer:
+    """One store for all tests of this process, ended when it ends."""
+    require_mooncake()
+    folder = Path(tempfile.mkdtemp(prefix="kvcross-test-mooncake-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    master = OwnMaster(folder)
+    atexit.register(master.stop)
+    segment = Segment(master.address, MOONCAKE_BYTES, folder=folder)
+    atexit.register(segment.stop)
+    atexit.register(close_clients, master.address)  # first of all: while the master answers
+    return MooncakeServer(master.address)
+
+
+def server_options(backend: str) -> dict[str, str]:
+    """Options that lead a backend to its server; skips where that cannot be started."""
+    if backend == "mooncake":
+        return shared_mooncake().options
+    require_s3()
+    return shared_s3().options
 
 
 def find_weed() -> Path | None:

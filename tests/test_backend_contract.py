@@ -39,7 +39,7 @@ from kvio.scratch import PREFIX
 from kvio.store import ChunkStore
 from kvio.transfer import Transfer, make_transfer
 from tests.places import require_disk
-from tests.servers import require_s3, shared_s3
+from tests.servers import server_options
 
 CPU = torch.device("cpu")
 SLOT_BYTES = 65_536
@@ -60,7 +60,7 @@ class Variant:
         return BACKENDS[self.name]
 
     def all_options(self) -> dict[str, str]:
-        return shared_s3().options if self.kind.on_server else dict(self.options)
+        return server_options(self.name) if self.kind.on_server else dict(self.options)
 
     def setting(self, depot: Depot | None = None) -> BackendSetting:
         return BackendSetting(
@@ -92,6 +92,8 @@ VARIANTS = (
     Variant("nixl", direct=True, queue_depth=8, options={"queue": "uring"}),
     Variant("nixl", queue_depth=8, options={"queue": "posix_aio"}),
     Variant("nixl-obj", queue_depth=8),
+    Variant("mooncake"),
+    Variant("mooncake", queue_depth=8),
     Variant("gds", direct=GDS_DIRECT, queue_depth=4, options={"compat": "on", "io_threads": "2"}),
 )
 every_variant = pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -118,8 +120,6 @@ def tmp_path(tmp_path: Path) -> Path:
 
 @cache
 def _why_not(name: str, directory: Path) -> Unavailable | None:
-    if BACKENDS[name].on_server:
-        require_s3()
     options = next(variant.all_options() for variant in VARIANTS if variant.name == name)
     return BACKENDS[name].probe(directory, options)
 
@@ -491,7 +491,8 @@ def test_a_load_brings_every_token_and_its_data_path_is_proved(tmp_path: Path, v
     )
     assert against == ()
     if variant.kind.on_server:
-        assert way == {"s3": "s3-whole", "nixl-obj": "nixl-obj"}[variant.name]
+        ways = {"s3": "s3-whole", "nixl-obj": "nixl-obj", "mooncake": "mooncake-tcp-whole"}
+        assert way == ways[variant.name]
         return
     if variant.kind.from_storage:
         assert state == ("direct" if variant.direct else "cold")

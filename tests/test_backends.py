@@ -14,6 +14,7 @@ from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.setting import BackendSetting, HostMemory, SimulatedDevice
 from kvio.backends.simulated import SimulatedReader
 from kvio.buffers import HostBuffer
+from tests.servers import shared_mooncake
 
 BUFFERED = BackendSetting(direct=False)
 DIRECT = BackendSetting(direct=True)
@@ -147,13 +148,13 @@ def test_an_unknown_backend_lists_those_there_are() -> None:
 
 
 def test_every_backend_carries_the_name_it_is_listed_under(tmp_path: Path) -> None:
+    # what needs a package that is not installed, or a GPU, cannot be made here
+    made = {name: kind.make for name, kind in BACKENDS.items() if _can_be_made(name, tmp_path)}
     setting = BackendSetting(
         depot=HostMemory(),
         device=SimulatedDevice(1.0, 0.0, advance_s=lambda seconds: None),
-        options={"bucket": "kvcross"},
+        options={"bucket": "kvcross", **(shared_mooncake().options if "mooncake" in made else {})},
     )
-    # what needs a package that is not installed, or a GPU, cannot be made here
-    made = {name: kind.make for name, kind in BACKENDS.items() if _can_be_made(name, tmp_path)}
     assert {"null", "simulated", "hostmem", "posix"} <= set(made)
     assert {name: make(setting).name for name, make in made.items()} == {name: name for name in made}
 

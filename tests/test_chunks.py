@@ -128,6 +128,11 @@ def test_objects_of_different_sizes_cannot_share_a_file_of_slots() -> None:
         ChunkGeometry(mixed, preset)
 
 
+def test_objects_in_one_file_are_a_stride_apart_and_others_have_none() -> None:
+    assert _geometry(LLAMA_8B, "mooncake").packed_bytes == 64 * MIB
+    assert _geometry(LLAMA_8B, "lmcache").packed_bytes is None
+
+
 def test_every_preset_names_its_stack_version_and_source() -> None:
     for name, preset in PRESETS.items():
         assert preset.name == name
@@ -214,10 +219,11 @@ def test_a_chunk_that_all_windows_left_behind_is_not_read() -> None:
     assert geometry.reads_for(0, 12) == ()
 
 
-def test_needed_bytes_agree_with_the_layout_at_any_length() -> None:
+@pytest.mark.parametrize("chunk_tokens", [4, 16], ids=["window of two chunks", "window of half a chunk"])
+def test_needed_bytes_agree_with_the_layout_at_any_length(chunk_tokens: int) -> None:
     layout = _windowed_layout()
-    geometry = _geometry(layout, "best", chunk_tokens=4)
-    for tokens in (0, 1, 7, 8, 9, 100):
+    geometry = _geometry(layout, "best", chunk_tokens=chunk_tokens)
+    for tokens in (0, 1, 7, 8, 9, 15, 16, 17, 24, 25, 100):
         assert geometry.payload_bytes_between(0, tokens) == layout.bytes_at(tokens)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.__main__ import main
 from bench.measure.record import read_run, read_samples
 
 ROOT = Path(__file__).parent.parent
@@ -204,13 +205,27 @@ BAD = {
     "tokens that are no numbers": (["sweep", "qwen3-8b", "--tokens", "many"], "not whole numbers"),
     "chunk larger than the prefix": (
         ["sweep", "qwen3-8b", "--tokens", "64,128", "--chunk-tokens", "256"],
-        "chunk of 256 tokens is larger than the prefix of 64",
+        "chunk of layout best (256 tokens) is larger than the prefix of 64",
+    ),
+    "the chunk of a layout larger than the prefix": (
+        ["sweep", "qwen3-8b", "--tokens", "64,128", "--layout", "best,lmcache"],
+        "chunk of layout lmcache (256 tokens) is larger than the prefix of 64",
+    ),
+    "an option that there is not": (["sweep", "qwen3-8b", "--bogus"], "No such option: --bogus"),
+    "an option that is no number": (["sweep", "qwen3-8b", "--rounds", "x"], "'--rounds'"),
+    "an option without its value": (["sweep", "qwen3-8b", "--samples"], "'--samples' requires"),
+    "a verb that there is not": (["measure"], "No such command 'measure'"),
+    "an impossible number": (["sweep", "qwen3-8b", "--threads", "0"], "--threads 0: it should be greater"),
+    "an unknown device": (["sweep", "qwen3-8b", "--device", "tpu"], "--device tpu: it should be auto, cpu"),
+    "an option of another backend": (
+        ["sweep", "qwen3-8b", "--option", "queue=aio"],
+        "it is one of nixl: try --backend nixl",
     ),
     "missing directory": (["sweep", "qwen3-8b", "--data-dir", "/nowhere/at/all"], "/nowhere/at/all"),
     "a file as directory": (["sweep", "qwen3-8b", "--data-dir", "/etc/hostname"], "/etc/hostname"),
     "unknown backend": (["sweep", "qwen3-8b", "--backend", "tape"], "posix"),
     "unknown layout": (["sweep", "qwen3-8b", "--layout", "mine"], "lmcache"),
-    "unknown dtype": (["sweep", "qwen3-8b", "--dtype", "int3"], "dtype"),
+    "unknown dtype": (["sweep", "qwen3-8b", "--dtype", "int3"], "--dtype int3: it should be"),
     "budget that is no time": (["sweep", "qwen3-8b", "--budget", "soon"], "soon"),
     "limit that is no rate": (["sweep", "qwen3-8b", "--limit", "100"], "100"),
     "report of nothing": (["report", "/nowhere"], "/nowhere"),
@@ -227,14 +242,27 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_gets_one_clear_line_and_exit_code_2(name: str, tmp_path: Path) -> None:
+def test_bad_input_gets_one_clear_line_and_exit_code_2(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments, says = BAD[name]
-    finished = run_bench(*arguments, cwd=tmp_path)
-    assert finished.returncode == 2, finished.stdout + finished.stderr
-    (line,) = finished.stderr.splitlines()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+    monkeypatch.setattr(signal, "signal", lambda number, action: None)  # Ctrl-C stays the tests' own
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("kvcross: ")
     assert says in line
     assert not list(tmp_path.glob("results/*/*/*"))
+
+
+def test_bad_input_ends_the_process_without_a_traceback(tmp_path: Path) -> None:
+    finished = run_bench("sweep", "qwen3-9b", cwd=tmp_path)
+    assert finished.returncode == 2
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("kvcross: ")
 
 
 def test_a_config_of_an_unknown_architecture_is_refused_by_its_field(tmp_path: Path) -> None:

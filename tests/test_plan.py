@@ -14,16 +14,16 @@ from bench.measure.plan import Plan, PlanError, parse_lengths, require_lengths
         ((256, 128), "128 follows 256"),
         ((128, 128), "128 follows 128"),
         ((64, 5000), "5000 is beyond the model's maximum of 4096"),
-        ((32, 64), "a chunk of 64 tokens is larger than the prefix of 32"),
+        ((32, 64), r"a chunk of layout best \(64 tokens\) is larger than the prefix of 32"),
     ],
 )
 def test_lengths_that_cannot_be_measured_are_refused(lengths: tuple[int, ...], says: str) -> None:
     with pytest.raises(PlanError, match=says):
-        require_lengths(lengths, most=4096, chunk_tokens=64)
+        require_lengths(lengths, most=4096, chunk_tokens=64, layout="best")
 
 
 def test_rising_lengths_from_one_chunk_to_the_maximum_are_taken() -> None:
-    require_lengths((64, 65, 4096), most=4096, chunk_tokens=64)
+    require_lengths((64, 65, 4096), most=4096, chunk_tokens=64, layout="best")
 
 
 def test_lengths_are_read_from_text_and_auto_leaves_them_open() -> None:

@@ -1,21 +1,27 @@
-"""Real short sweeps by the command line through S3 and NIXL, and what is left of them however they end."""
+"""Real short sweeps by the command line through S3, NIXL and Mooncake, and what is left of them however they end."""
 
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bench.measure.record import read_run
 from bench.show.facts import say_cache, storage_name
 from kvio.backends import find_backend
 from kvio.backends.bucket import Bucket, read_address
-from tests.servers import S3Server, require_s3, shared_s3
+from kvio.backends.mooncake_address import read_mooncake
+from kvio.backends.mooncake_client import shared_client
+from kvio.backends.mooncake_depot import Keys
+from tests.servers import S3Server, require_mooncake, require_s3, shared_mooncake, shared_s3
 from tests.test_cli import ROOT, TINY, run_bench
 
 SETTINGS = ("--dtype", "float32", "--tokens", "64,128", "--samples", "1", "--working-set", "32MiB")
@@ -92,13 +98,78 @@ def test_a_sweep_through_nixl_is_proved_by_the_kernels_counters(
     assert _keys(server, "nixl") == []
 
 
+MOONCAKE = ("--budget", "300s", "--backend", "mooncake", "--chunk-tokens", "32")
+
+
+def test_a_sweep_through_a_store_of_its_own_reads_chunks_as_objects_and_leaves_nothing(
+    tiny: Path, tmp_path: Path
+) -> None:
+    require_mooncake()
+    arguments = ("sweep", str(tiny), *SETTINGS, *MOONCAKE, "--layout", "best,mooncake", "--rounds", "1")
+    finished = run_bench(*arguments, cwd=tmp_path)
+    assert finished.returncode == 3, finished.stderr
+    assert not re.findall(r"^[IWE]\d{4} |Logging before", finished.stderr, re.MULTILINE)  # Mooncake's own log
+    folder = tmp_path / finished.stdout.strip().splitlines()[-1]
+    assert _loads(folder) == {
+        ("mooncake/best", "mooncake-tcp-whole", "unverified", "true"),
+        ("mooncake/mooncake", "mooncake-tcp-whole", "unverified", "true"),
+    }
+    run = read_run(folder)
+    assert run.checks["answer:mooncake/mooncake"]["passed"] is True
+    assert run.checks["answer:mooncake/mooncake"]["control_difference"] > 1
+    assert run.series["mooncake/mooncake"].settings["queue_depth"] == 32
+    assert storage_name(run, "mooncake/best") == "Mooncake store of this run"
+    with (folder / "samples.csv").open() as stream:
+        rows = [row for row in csv.DictReader(stream) if row["series"] == "mooncake/mooncake"]
+    # a request for each chunk of 32 tokens, in files that hold all of them
+    assert {(row["prefix_tokens"], row["num_requests"]) for row in rows} == {("64", "2"), ("128", "4")}
+    assert list((tmp_path / "results" / "scratch").iterdir()) == []
+
+
+def test_kill_9_of_a_sweep_ends_the_store_that_it_started(tiny: Path, tmp_path: Path) -> None:
+    require_mooncake()
+    arguments = ["sweep", str(tiny), *SETTINGS, *MOONCAKE, "--rounds", "50"]
+    with _begun(arguments, tmp_path) as process:
+        programs = psutil.Process(process.pid).children(recursive=True)
+        assert any("mooncake_master" in " ".join(one.cmdline()) for one in programs)
+        process.kill()
+        process.communicate(timeout=60)
+    assert psutil.wait_procs(programs, timeout=20)[1] == []
+
+
+def test_ctrl_c_leaves_a_users_store_as_it_was(tiny: Path, tmp_path: Path) -> None:
+    store = shared_mooncake()
+    client = shared_client(read_mooncake(store.options), store.master)
+    arguments = ["sweep", str(tiny), *SETTINGS, *MOONCAKE, "--option", f"master={store.master}"]
+    with _begun([*arguments, "--option", f"prefix={tmp_path.name}", "--rounds", "50"], tmp_path) as process:
+        (placed,) = (tmp_path / "results" / "scratch").glob("*/store-0/chunk-000000.kv")
+        key = Keys(tmp_path.name, None).find(placed, 0, size_bytes=placed.stat().st_size).key
+        assert client.size_bytes(key) == placed.stat().st_size
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert client.remove_below(tmp_path.name) == 0
+    (folder,) = (path.parent for path in (tmp_path / "results").glob("*/*/*/run.json"))
+    run = read_run(folder)
+    assert (run.state, storage_name(run, "mooncake/best")) == (
+        "interrupted",
+        f"Mooncake store at {store.master}",
+    )
+
+
 @pytest.fixture
 def running(
     tiny: Path, tmp_path: Path, server: S3Server
 ) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """A sweep that has placed its objects and begun to measure."""
     arguments = _arguments(tiny, "s3", server, tmp_path.name)
-    command = [sys.executable, "-u", "-m", "bench", *arguments, "--rounds", "50"]
+    with _begun([*arguments, "--rounds", "50"], tmp_path) as process:
+        yield process, arguments
+
+
+@contextmanager
+def _begun(arguments: list[str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A command that has come to its second round, and is ended where it still runs."""
+    command = [sys.executable, "-u", "-m", "bench", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -107,7 +178,7 @@ def running(
         for line in process.stdout:
             if "round 2" in line:
                 break
-        yield process, arguments
+        yield process
         if process.poll() is None:
             process.kill()
 

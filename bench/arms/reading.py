@@ -126,6 +126,7 @@ class Reading:
             settings.device,
             queue_depth=settings.queue_depth,
             directory=store.directory,
+            packed_bytes=store.geometry.packed_bytes,
             options=settings.options,
         )
         self.loader = ChunkLoader(

@@ -50,7 +50,7 @@ class RunDepots:
             paths = sorted(directory.glob("*.kv"))
             held_bytes = sum(path.stat().st_size for path in paths)
             observer.on_phase(f"placing {len(paths)} files, {held_bytes / 1e9:.2f} GB, in {depot.name}")
-            depot.place(paths)
+            depot.place(paths, packed_bytes=store.geometry.packed_bytes)
 
     def withdraw(self) -> tuple[Notice, ...]:
         """Empty every depot that was begun, once; a notice for each that could not be emptied."""

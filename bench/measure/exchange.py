@@ -67,16 +67,18 @@ class StoreExchange:
             state_id=0 if self._store.num_states else None,
         )
         depot = self._kind.depot and self._kind.depot(self._load.spec.options, self._directory)
-        if depot is not None:
-            depot.place(list(dict.fromkeys(job.path for job in jobs)))
         setting = BackendSetting(
             self._geometry.direct,
             depot,
             queue_depth=self._load.in_flight,
             directory=self._directory,
+            packed_bytes=self._geometry.packed_bytes,
             options=self._load.spec.options,
         )
         try:
+            if depot is not None:
+                paths = list(dict.fromkeys(job.path for job in jobs))
+                depot.place(paths, packed_bytes=self._geometry.packed_bytes)
             self._load_through(setting, target, Planned(jobs, tuple(ids), num_tokens), prompt=prompt)
         finally:
             if depot is not None:

@@ -1,10 +1,11 @@
 """What was asked of a sweep; everything a run does follows from its plan, seed and machine."""
 
 import itertools
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from kvio.errors import UserError
 
@@ -13,6 +14,12 @@ DType = Literal["bfloat16", "float16", "float32"]
 
 class PlanError(UserError):
     """What was asked cannot be measured; one line that says what, where and what to try."""
+
+
+def _known_device(name: str) -> str:
+    if re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name) is None:
+        raise ValueError("it should be auto, cpu, cuda or cuda:N")
+    return name
 
 
 class LoadSpec(BaseModel):
@@ -50,7 +57,7 @@ class Plan(BaseModel):
     dtype: DType = "bfloat16"
     kv_dtype: str | None = None
     tensor_parallel: int = Field(default=1, gt=0)
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
+    device: Annotated[str, AfterValidator(_known_device)] = "auto"
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = "auto"
     prefill_chunk: int | None = Field(default=None, gt=0)
     suffix_tokens: int = Field(default=0, ge=0)
@@ -73,13 +80,14 @@ class Plan(BaseModel):
     working_set_bytes: int | None = Field(default=None, gt=0)
 
 
-def require_lengths(lengths: tuple[int, ...], *, most: int, chunk_tokens: int) -> None:
+def require_lengths(lengths: tuple[int, ...], *, most: int, chunk_tokens: int, layout: str) -> None:
     """Stop on a token list that cannot be measured as asked.
 
     Args:
         lengths: prefix lengths asked for, in the order given.
         most: the model's maximum.
         chunk_tokens: the largest KV chunk of any load series.
+        layout: whose chunk that is.
 
     Raises:
         PlanError: empty, not rising, not positive, beyond the maximum, or shorter than one chunk.
@@ -96,7 +104,7 @@ def require_lengths(lengths: tuple[int, ...], *, most: int, chunk_tokens: int) -
         raise PlanError(f"prefix length {lengths[-1]} is beyond the model's maximum of {most} tokens")
     if lengths[0] < chunk_tokens:
         raise PlanError(
-            f"a chunk of {chunk_tokens} tokens is larger than the prefix of {lengths[0]}; "
+            f"a chunk of layout {layout} ({chunk_tokens} tokens) is larger than the prefix of {lengths[0]}; "
             f"try --chunk-tokens {lengths[0]} or lengths from {chunk_tokens} on"
         )
 

@@ -1,6 +1,7 @@
 """Before the rounds: what a case costs here, whether the answer is right, what the harness costs."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,7 +101,17 @@ def _too_small(budget_s: float, shortest: int, needed_s: float) -> PlanError:
     return PlanError(
         f"a budget of {budget_s:g} s is too small to measure anything: after {needed_s:.0f} s the shortest case, "
         f"{shortest} tokens, was still not measured (building the model included); try --budget "
-        f"{max(60, round(8 * needed_s))}s, or fewer layers or tokens"
+        f"{max(60, round(8 * needed_s))}s, or fewer layers or tokens{_other_work()}"
+    )
+
+
+def _other_work() -> str:
+    """A remark where more runs than there are cores: that, and not the budget, may be the trouble."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    return (
+        f"; the machine is busy (load {load:.1f} on {cores} cores): end other work"
+        if load > cores + 1
+        else ""
     )
 
 
@@ -135,5 +146,5 @@ def require_budget(budget_s: float, left_s: float, shortest: int, *, cost_s: flo
         needed_s = budget_s - left_s + ROUNDS_PLANNED * cost_s
         raise PlanError(
             f"a budget of {budget_s:g} s is too small to measure anything: {shortest} tokens take about {cost_s:.0f} s, "
-            f"{left_s:.0f} s are left; try --budget {math.ceil(needed_s)}s, or fewer layers or tokens"
+            f"{left_s:.0f} s are left; try --budget {math.ceil(needed_s)}s, or fewer layers or tokens{_other_work()}"
         )

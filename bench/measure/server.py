@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bench.measure.record import Notice
 from bench.measure.setup import LoadSeries
 from kvio.backends import find_backend
-from kvio.backends.bucket import Address, read_address
+from kvio.backends.protocol import ServerAddress
 from kvio.evidence import NOTICES
 from kvio.nic import Interface, find_interface
 
@@ -14,7 +14,7 @@ from kvio.nic import Interface, find_interface
 class Server:
     """Where objects are read from, and by which interface."""
 
-    address: Address
+    address: ServerAddress
     interface: Interface
 
     @property
@@ -25,10 +25,12 @@ class Server:
 
 def find_server(load: LoadSeries) -> Server | None:
     """The server of a series; None when it reads what lies on this machine."""
-    if not find_backend(load.spec.backend).on_server:
+    read_address = find_backend(load.spec.backend).server
+    if read_address is None:
         return None
     address = read_address(load.spec.options)
-    return Server(address, find_interface(address.host, address.port))
+    host = address.host
+    return Server(address, Interface(None, None) if host is None else find_interface(host, address.port))
 
 
 def server_notices(load: LoadSeries) -> tuple[Notice, ...]:

@@ -7,7 +7,6 @@ from bench.measure.plan import LoadSpec, Plan, PlanError, require_lengths
 from bench.measure.queue_depth import spread_depth
 from bench.measure.record import SeriesInfo
 from kvio.backends import BackendKind, find_backend
-from kvio.backends.bucket import read_address
 from kvio.chunks import ChunkGeometry
 from kvio.layout import KVLayout
 from kvio.presets import adapt_preset, find_preset
@@ -101,7 +100,8 @@ def work_out(plan: Plan) -> Setup:
     if len(set(names)) < len(names):
         raise PlanError(f"the same way to load is asked for twice: {max(names, key=names.count)}")
     most = model.geometry.max_position_embeddings or UNLIMITED_TOKENS
-    chunk = max(load.geometry.chunk_tokens for load in loads)
+    longest = max(loads, key=lambda load: load.geometry.chunk_tokens)
+    chunk = longest.geometry.chunk_tokens
     _require_one_world(plan)
     _require_ranks(plan, model)
     if plan.suffix_tokens + chunk > most:
@@ -113,7 +113,9 @@ def work_out(plan: Plan) -> Setup:
             "hybrid answers for whole prefixes, --suffix-tokens asks for what comes after one; leave out one of the two"
         )
     if plan.tokens is not None:
-        require_lengths(plan.tokens, most=most - plan.suffix_tokens, chunk_tokens=chunk)
+        require_lengths(
+            plan.tokens, most=most - plan.suffix_tokens, chunk_tokens=chunk, layout=longest.spec.preset
+        )
     return Setup(plan, model, layout, loads, plan.tokens, most)
 
 
@@ -208,7 +210,7 @@ def _describe(load: LoadSeries, plan: Plan) -> SeriesInfo:
         "open_per_read": preset.open_per_read,
         **load.spec.options,
         **_ranks(plan),
-        **({"server": read_address(load.spec.options).name} if kind.on_server else {}),
+        **({} if kind.server is None else {"server": kind.server(load.spec.options).name}),
     }
     return SeriesInfo(arm="load", label=f"{load.spec.backend}, {preset.name} layout", settings=settings)
 

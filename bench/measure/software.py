@@ -23,6 +23,8 @@ PACKAGES = (
     "nixl-cu12",
     "nixl-cu13",
     "mooncake-transfer-engine",
+    "mooncake-transfer-engine-cuda13",
+    "mooncake-transfer-engine-non-cuda",
     "liburing",
     "boto3",
     "obstore",

@@ -1,6 +1,5 @@
 """A fresh process: takes one job from its pipe, carries it out, sends what comes of it."""
 
-import ctypes
 import os
 import signal
 from collections.abc import Iterator
@@ -24,8 +23,8 @@ from bench.measure.sampling import measure_passes
 from bench.measure.setup import work_out
 from bench.measure.workbench import DeviceError, make_arms, next_chunks, open_workbench, pick_device
 from kvio.backends.protocol import KVIOError
+from kvio.child import die_with_parent
 
-PR_SET_PDEATHSIG = 1  # prctl(2)
 REFUSALS = (
     CacheMismatchError,
     DeviceError,
@@ -45,7 +44,7 @@ def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
     With a `seat` it is one of several ranks, which all do the same; the first one tells.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
-    _die_with_parent()
+    die_with_parent()
     job: Job = pipe.recv()
     try:
         if seat is not None:
@@ -72,11 +71,6 @@ def _sit_down(seat: Seat, job: Job) -> None:
         torch.cuda.set_device(device)
     listener = None if seat.listener is None else seat.listener.detach()
     group.join(seat.rank, seat.size, port=seat.port, listener=listener, device_type=device.type)
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end this process when its parent ends, even by kill -9."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _carry_out(job: Job, clock: Clock) -> Iterator[Message]:

@@ -11,7 +11,7 @@ from bench.measure.folder import find_latest
 from bench.measure.plan import PlanError
 from bench.measure.record import RecordError
 from bench.measure.units import parse_bytes
-from kvio.backends import find_backend
+from kvio.backends import BACKENDS, find_backend
 
 RESULTS = Path("results")
 SCRATCH = RESULTS / "scratch"
@@ -70,8 +70,10 @@ def _that_know(name: str, backends: list[str]) -> list[str]:
     knowing = [backend for backend in backends if name in find_backend(backend).options]
     if not knowing:
         known = sorted({option for backend in backends for option in find_backend(backend).options})
+        others = [kind for kind, backend in BACKENDS.items() if name in backend.options]
         raise PlanError(
             f"no option {name!r} of {' and '.join(backends)}; there are: {', '.join(known) or 'none'}"
+            + (f"; it is one of {' and '.join(others)}: try --backend {others[0]}" if others else "")
         )
     return knowing
 

@@ -33,7 +33,7 @@ def sweep(
     samples: Annotated[int, option("samples of a case in one round, fewer of slow ones")] = 5,
     backend: Annotated[
         str,
-        option("posix, uring, gds, hostmem, s3, nixl, nixl-obj … (doctor lists all); several with commas"),
+        option("posix, uring, gds, hostmem, s3, nixl, mooncake … (doctor lists all); several with commas"),
     ] = "posix",
     layout: Annotated[str, option(f"{', '.join(PRESETS)}; several with commas")] = "best",
     hybrid: Annotated[

@@ -7,8 +7,15 @@ from typing import Literal
 
 from kvio.backends.blocking import blocking
 from kvio.backends.bucket import OPTIONS as BUCKET_OPTIONS
+from kvio.backends.bucket import read_address
 from kvio.backends.gds import MOST_READS, GdsBackend, try_gds
 from kvio.backends.hostmem import HostMemReader
+from kvio.backends.mooncake import MOST_IN_FLIGHT as MOONCAKE_IN_FLIGHT
+from kvio.backends.mooncake import MooncakeBackend
+from kvio.backends.mooncake_address import OPTIONS as MOONCAKE_OPTIONS
+from kvio.backends.mooncake_address import read_mooncake
+from kvio.backends.mooncake_depot import MooncakeDepot
+from kvio.backends.mooncake_probe import probe_store
 from kvio.backends.nixl import MOST_IN_FLIGHT as NIXL_IN_FLIGHT
 from kvio.backends.nixl import make_gds, make_objects, make_posix
 from kvio.backends.nixl_plugin import POSIX_OPTIONS
@@ -16,7 +23,7 @@ from kvio.backends.nixl_probe import probe_gds, probe_obj, probe_posix
 from kvio.backends.null import NullReader
 from kvio.backends.objects import ObjectDepot
 from kvio.backends.posix import PosixReader
-from kvio.backends.protocol import Backend, KVIOError, Unavailable
+from kvio.backends.protocol import Backend, KVIOError, ServerAddress, Unavailable
 from kvio.backends.s3 import S3Reader, probe_objects
 from kvio.backends.setting import BackendSetting, HostMemory
 from kvio.backends.simulated import SimulatedReader
@@ -47,7 +54,8 @@ class BackendKind:
         most_in_flight: jobs that one thread can keep in flight; 1 where queue depth comes from threads.
         options: names and meanings of the options that it understands.
         depot: where the chunks lie, given the options and the directory of the files; None reads the files.
-        on_server: a server reads the bytes and sends them: nothing on this machine tells where it had them from.
+        server: the address, given the options, of a server that sends the bytes: nothing on this machine tells
+            where it had them from; None where they are read here.
         read_path: what libraries of its own have counted, of backends that the kernel's counters do not tell apart.
         probe: tries to read in this directory with these options; says why it cannot, None where it can.
     """
@@ -60,9 +68,14 @@ class BackendKind:
     most_in_flight: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
     depot: Callable[[Mapping[str, str], Path], Depot] | None = None
-    on_server: bool = False
+    server: Callable[[Mapping[str, str]], ServerAddress] | None = None
     read_path: Callable[[], PathCounters | None] = lambda: None
     probe: Probe = is_part_of_python
+
+    @property
+    def on_server(self) -> bool:
+        """Whether a server sends the bytes."""
+        return self.server is not None
 
 
 BACKENDS: dict[str, BackendKind] = {
@@ -100,7 +113,7 @@ BACKENDS: dict[str, BackendKind] = {
         from_storage=True,
         options=BUCKET_OPTIONS,
         depot=ObjectDepot,
-        on_server=True,
+        server=read_address,
         probe=probe_objects,
     ),
     "nixl": BackendKind(
@@ -129,8 +142,19 @@ BACKENDS: dict[str, BackendKind] = {
         most_in_flight=NIXL_IN_FLIGHT,
         options=BUCKET_OPTIONS,
         depot=ObjectDepot,
-        on_server=True,
+        server=read_address,
         probe=probe_obj,
+    ),
+    "mooncake": BackendKind(
+        "objects of a Mooncake store, a batch at a time in each thread",
+        MooncakeBackend,
+        moves_bytes=True,
+        from_storage=True,
+        most_in_flight=MOONCAKE_IN_FLIGHT,
+        options=MOONCAKE_OPTIONS,
+        depot=MooncakeDepot,
+        server=read_mooncake,
+        probe=probe_store,
     ),
     "gds": BackendKind(
         "files, by cuFile or kvikio into the GPU",

@@ -31,6 +31,7 @@ PIECE_BYTES = (
 REQUEST_LIMIT = timedelta(minutes=10)  # obstore's own 30 s would cut a large object off a slow link
 CONNECT_LIMIT = timedelta(seconds=5)
 CAUSES = {  # what servers say in their answers -> what to say and to try; the first that fits
+    "169.254.169.254": "no credentials in the environment; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "NoSuchBucket": "there is no such bucket; create it, or name another with --option bucket=",
     "NoSuchKey": "there is no such object; it was removed while the run went on",
     "InvalidAccessKeyId": "the server does not know this access key; check AWS_ACCESS_KEY_ID",
@@ -139,14 +140,14 @@ class Bucket:
                 retry_config={"max_retries": 0},  # a retry would hide in the time of a sample
             )
         except self._errors as error:
-            raise ObjectError(f"{address.name}: {_say(error)}") from None
+            raise ObjectError(f"{address.name}: {say_cause(error)}") from None
 
     @property
     def _errors(self) -> tuple[type[BaseException], ...]:
         return (self._obstore.exceptions.BaseError, OSError, ValueError)
 
     def _failed(self, error: BaseException, key: str) -> ObjectError:
-        return ObjectError(f"{self.address.name}: {key or 'listing'}: {_say(error)}")
+        return ObjectError(f"{self.address.name}: {key or 'listing'}: {say_cause(error)}")
 
     def read_into(self, key: str, start: int, *, target: memoryview, whole: bool) -> None:
         """Fill `target` with the object's bytes from `start` on; `whole` asks for the object without a range.
@@ -276,7 +277,7 @@ def load_obstore() -> ModuleType:
         raise KVIOError(f"obstore is not installed; {INSTALL}") from None
 
 
-def _say(error: BaseException) -> str:
+def say_cause(error: BaseException) -> str:
     """What went wrong in a few words: obstore's own text runs over many lines and repeats the request."""
     text = str(error)
     for mark, cause in CAUSES.items():

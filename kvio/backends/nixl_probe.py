@@ -3,9 +3,7 @@
 It lists plugins that cannot load, and says "backend created" of some that cannot read, so nothing less is proof.
 """
 
-import ctypes
 import json
-import mmap
 import os
 import secrets
 import sys
@@ -13,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kvio import scratch  # not a name of it: it may be the one that is being imported
+from kvio.backends.hosttarget import make_host_target
 from kvio.backends.nixl import NixlBackend
 from kvio.backends.nixl_plugin import INSTALL, Plugin, load_nixl
 from kvio.backends.objects import ObjectDepot
@@ -39,7 +38,7 @@ def probe_obj(directory: Path, options: Mapping[str, str]) -> Unavailable | None
     """Whether the OBJ plugin reads an object of the bucket; obstore must put it there first."""
     if not _is_installed():
         return Unavailable("nixl is not installed", INSTALL)
-    return probe_objects(directory, options) or _probe("OBJ", directory, options)
+    return probe_objects(directory, options, backend="nixl-obj") or _probe("OBJ", directory, options)
 
 
 def _is_installed() -> bool:
@@ -80,7 +79,7 @@ def transfer_once(plugin: Plugin, path: Path, options: Mapping[str, str]) -> str
 
 
 def _read_and_compare(plugin: Plugin, path: Path, options: Mapping[str, str]) -> str | None:
-    target = _device_target() if plugin == "GDS_MT" else _host_target()
+    target = _device_target() if plugin == "GDS_MT" else make_host_target(PROBE_BYTES)
     if target is None:
         return "torch sees no GPU here"
     backend = NixlBackend(BackendSetting(options=options), plugin)
@@ -93,17 +92,6 @@ def _read_and_compare(plugin: Plugin, path: Path, options: Mapping[str, str]) ->
         backend.close()
     same = _content(target) == path.read_bytes()
     return None if same else f"{TRIAL_FAILED}: {plugin} said that it was done, and other bytes arrived"
-
-
-def _host_target() -> Target:
-    memory = mmap.mmap(-1, PROBE_BYTES)
-    view = memoryview(memory)
-    return HostTarget(0, _address_of(view), view)
-
-
-def _address_of(view: memoryview) -> int:
-
-    return ctypes.addressof(ctypes.c_char.from_buffer(view))
 
 
 def _device_target() -> Target | None:

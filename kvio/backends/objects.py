@@ -30,10 +30,20 @@ def object_key(path: Path, prefix: str) -> str:
     Raises:
         KVIOError: it lies in no scratch directory.
     """
-    starts = [number for number, part in enumerate(path.parts) if part.startswith(scratch.PREFIX)]
-    if not starts:
-        raise KVIOError(f"{path}: not in a scratch directory of a run, so it has no key")
-    return "/".join([*([prefix] if prefix else []), *path.parts[starts[-1] :]])
+    below = path.relative_to(scratch_of(path).parent)
+    return "/".join([*([prefix] if prefix else []), *below.parts])
+
+
+def scratch_of(path: Path) -> Path:
+    """The scratch directory that `path` is, or lies in.
+
+    Raises:
+        KVIOError: there is none.
+    """
+    for found in (path, *path.parents):
+        if found.name.startswith(scratch.PREFIX):
+            return found
+    raise KVIOError(f"{path}: not in a scratch directory of a run, so it has no key")
 
 
 def describe_owner(folder: Path) -> str:
@@ -90,7 +100,7 @@ class ObjectDepot:
         self._bucket.remove([key for key in found if key != mark])
         self._bucket.remove([key for key in found if key == mark])
 
-    def place(self, paths: Sequence[Path]) -> None:
+    def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
         """Upload these files, each by one request, and read each back to compare.
 
         Raises:

@@ -87,6 +87,22 @@ class Unavailable:
     remedy: str
 
 
+class ServerAddress(Protocol):
+    """A server that sends what is read."""
+
+    @property
+    def name(self) -> str:
+        """For people; without secrets."""
+
+    @property
+    def host(self) -> str | None:
+        """Where the bytes come from; None where that is not known."""
+
+    @property
+    def port(self) -> int:
+        """Of that host."""
+
+
 @runtime_checkable
 class Witness(Protocol):
     """A backend or reader that can tell which way its reads took, where no counter of the kernel does."""

@@ -71,8 +71,14 @@ class S3Reader:
         self._opened.clear()
 
 
-def probe_objects(directory: Path, options: Mapping[str, str]) -> Unavailable | None:
-    """Whether the bucket can be listed; without a bucket named, whether the library is there at all."""
+def probe_objects(directory: Path, options: Mapping[str, str], *, backend: str = "s3") -> Unavailable | None:
+    """Whether the bucket can be listed; without a bucket named, whether the library is there at all.
+
+    Args:
+        directory: of the files; not looked at.
+        options: the backend's own.
+        backend: that the remedy names.
+    """
     try:
         load_obstore()
     except KVIOError:
@@ -82,6 +88,6 @@ def probe_objects(directory: Path, options: Mapping[str, str]) -> Unavailable | 
         Bucket(address).list_folders(address.prefix)
     except KVIOError as error:
         return Unavailable(
-            str(error), "--backend s3 --option endpoint=http://127.0.0.1:8333 --option bucket=kvcross"
+            str(error), f"--backend {backend} --option endpoint=http://127.0.0.1:8333 --option bucket=kvcross"
         )
     return None

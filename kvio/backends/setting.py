@@ -23,7 +23,7 @@ class HostMemory:
     def begin(self) -> None:
         """Nothing outlives a process in its memory."""
 
-    def place(self, paths: Sequence[Path]) -> None:
+    def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
         """Hold these files and no others.
 
         Raises:
@@ -92,6 +92,7 @@ class BackendSetting:
         device: the modelled device (simulated).
         queue_depth: jobs that one thread keeps in flight, of backends that can.
         directory: of the chunk files; libraries that write logs write them there.
+        packed_bytes: `ChunkGeometry.packed_bytes`, for stores whose objects are the stack's own.
         options: what only one backend knows, by its names; recorded, so never a credential.
     """
 
@@ -100,4 +101,5 @@ class BackendSetting:
     device: SimulatedDevice | None = None
     queue_depth: int = 1
     directory: Path | None = None
+    packed_bytes: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)

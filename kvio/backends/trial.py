@@ -1,7 +1,6 @@
 """Tries a backend on a real file in a process of its own, which may hang or die without harm."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -9,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvio.backends.protocol import Unavailable
+from kvio.child import own_environment
 
 LIMIT_S = 30.0  # a slow file system and a busy machine included; a read takes milliseconds
 TRIAL_FAILED = "a trial read failed"  # though nothing forbade it: a fault of ours or of a library
-ROOT = Path(__file__).parents[2]
 
 
 def try_reading(name: str, directory: Path, options: Mapping[str, str], *, remedy: str) -> Unavailable | None:
@@ -30,11 +29,8 @@ def try_reading(name: str, directory: Path, options: Mapping[str, str], *, remed
 
 def run_trial(command: Sequence[str], *, remedy: str, limit_s: float = LIMIT_S) -> Unavailable | None:
     """Run a trial, which prints null, or `{"reason": …, "remedy": …}`, as its last line; None when all is well."""
-    paths = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit_s, env={**os.environ, "PYTHONPATH": paths}
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=own_environment())
     except subprocess.TimeoutExpired:
         return Unavailable(f"a trial read did not end within {limit_s:g} s", remedy)
     if done.returncode < 0:
