@@ -11,7 +11,7 @@ TRACE ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kvikio check test bench sweep report doctor predict matrix capacity size longctx reuse notebooks clean
+.PHONY: help setup kvikio peers check test bench sweep report doctor predict matrix capacity size longctx reuse notebooks clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,6 +40,14 @@ $(VENV)/.dev: $(VENV)/.runtime
 kvikio: $(VENV)/.dev ## kvikio for the tests, which read into host memory: without the CUDA packages that it asks for (80 MB)
 	@$(PIP) --no-deps kvikio-cu13 libkvikio-cu13 rapids-logger cuda-pathfinder 'cuda-bindings>=13' nvidia-cufile nvidia-cuda-runtime
 
+peers: $(VENV)-peers/.made ## the file readers of vLLM and LMCache for bench, in .venv-peers (2 GB)
+
+$(VENV)-peers/.made: tests/perf/peers-requirements.txt
+	@$(PYTHON) -m venv $(VENV)-peers
+	@$(VENV)-peers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@$(VENV)-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
 check: $(VENV)/.dev ## ruff, mypy --strict and the import arrows
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -49,7 +57,7 @@ check: $(VENV)/.dev ## ruff, mypy --strict and the import arrows
 test: $(VENV)/.dev ## the test suite: no network, no GPU needed
 	$(PY) -m pytest -n auto --dist worksteal $(ARGS)
 
-bench: $(VENV)/.dev ## pytest-benchmark suite: our reads against fio, the arms against the machine
+bench: $(VENV)/.dev ## pytest-benchmark suite: our reads against fio, NIXL, vLLM, LMCache (make peers); the arms against the machine
 	$(PY) -m pytest tests/perf --benchmark-only -o addopts= -p no:cacheprovider $(ARGS)
 
 sweep: $(VENV)/.runtime ## measure recompute and load, locate the crossover
@@ -85,5 +93,5 @@ notebooks: $(VENV)/.dev ## execute the notebooks on RESULTS (or the newest resul
 	KVCROSS_RESULTS='$(RESULTS)' $(PY) -m nbconvert --to html --execute --output-dir results/scratch notebooks/*.ipynb
 
 clean: ## remove the environment, caches and scratch files; results stay
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache results/scratch
+	rm -rf $(VENV) $(VENV)-peers build *.egg-info .mypy_cache .ruff_cache results/scratch
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -71,7 +71,7 @@ def _explain(error: ValidationError) -> str:
     return f"--{flag} {first['input']}: {why}"
 
 
-def _run(app: typer.Typer) -> int | None:
+def _run(app: typer.Typer) -> int:
     """The exit code; what typer refuses is one line too, unless it is the help for lack of any word."""
     try:
         code: int | None = app(prog_name="python -m bench", standalone_mode=False)
@@ -84,7 +84,7 @@ def _run(app: typer.Typer) -> int | None:
                 f"{text.rstrip('.')}; try {error.ctx.command_path if error.ctx else 'python -m bench'} --help"
             )
         return USAGE
-    return code
+    return code or 0
 
 
 def main() -> None:

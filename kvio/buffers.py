@@ -1,16 +1,19 @@
 """Aligned host memory that storage can write into, registered with CUDA when there is a GPU."""
 
+import errno
 import mmap
 import resource
-from contextlib import ExitStack
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from kvio.alignment import round_up
 from kvio.backends.protocol import HostTarget, KVIOError
 
+HUGE_PAGE_BYTES = 2 << 20  # of x86-64, and of arm64 with pages of 4 KiB
+MIN_HUGE_BYTES = 64 << 10  # what is smaller is not worth a huge page
 CUDA_HOST_REGISTER_PORTABLE = 1  # cudaHostRegisterPortable, CUDA runtime API: pinned for every context
 
 
@@ -39,7 +42,11 @@ class CudaRegistrar:
 
 
 class HostBuffer:
-    """Page-aligned host memory (a bounce buffer), touched once so that no page fault is timed.
+    """Page-aligned host memory (bounce buffers), touched once so that no page fault is timed.
+
+    In huge pages where the kernel gives them: it looks at every page that a drive is to write into, and a request to
+    the drive may name so many separate pieces of memory at most (254 of virtio-blk: a read of 1 MiB into pages of
+    4 KiB is cut in two).
 
     Args:
         num_bytes: size.
@@ -54,10 +61,10 @@ class HostBuffer:
         self._registrar = registrar
         self._registered = False
         try:
-            self._map: mmap.mmap | None = mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE)
-        except (OSError, ValueError) as error:
+            self._map: mmap.mmap | None = _map_memory(num_bytes)
+        except (OSError, ValueError, OverflowError) as error:
             raise KVIOError(f"no memory for a bounce buffer of {num_bytes} bytes: {error}") from error
-        self._array: npt.NDArray[np.uint8] | None = np.frombuffer(self._map, np.uint8, count=num_bytes)
+        self._array: npt.NDArray[np.uint8] | None = _aligned(self._map, num_bytes)
         self._array.fill(0)
         self.address = self._array.ctypes.data
         if registrar is not None:
@@ -87,9 +94,13 @@ class HostBuffer:
         """The memory as a writable view."""
         return self.array.data
 
-    def target(self, slot: int) -> HostTarget:
-        """The memory as what a backend reads into."""
-        return HostTarget(slot, self.address, self.view)
+    def targets(self, num_slots: int) -> list[HostTarget]:
+        """The memory in equal parts, as what a backend reads into."""
+        size = self.num_bytes // num_slots
+        return [
+            HostTarget(slot, self.address + slot * size, self.view[slot * size : (slot + 1) * size])
+            for slot in range(num_slots)
+        ]
 
     def close(self) -> None:
         """Deregister, then let the memory go (when the last view of it goes); safe to call twice."""
@@ -102,12 +113,21 @@ class HostBuffer:
         self._map = None
 
 
-def close_all(buffers: list[HostBuffer]) -> None:
-    """Close every buffer, also those behind one that cannot be deregistered.
+def _map_memory(num_bytes: int) -> mmap.mmap:
+    """Anonymous memory with room for `num_bytes` from a huge page's beginning on, if they are worth one."""
+    if num_bytes < MIN_HUGE_BYTES:
+        return mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE)
+    found = mmap.mmap(-1, round_up(num_bytes, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE)
+    try:
+        found.madvise(mmap.MADV_HUGEPAGE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a kernel without huge pages
+            raise
+    return found
 
-    Raises:
-        KVIOError: one could not be.
-    """
-    with ExitStack() as closing:
-        while buffers:
-            closing.callback(buffers.pop().close)
+
+def _aligned(memory: mmap.mmap, num_bytes: int) -> npt.NDArray[np.uint8]:
+    """`num_bytes` of it, (num_bytes,), from the first huge page that begins in it, if they are worth one."""
+    flat = np.frombuffer(memory, np.uint8)
+    start = -flat.ctypes.data % HUGE_PAGE_BYTES if num_bytes >= MIN_HUGE_BYTES else 0
+    return flat[start : start + num_bytes]

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -20,7 +21,7 @@ from kvio.backends.protocol import (
     UnavailableError,
 )
 from kvio.backends.setting import BackendSetting
-from kvio.buffers import CudaRegistrar, HostBuffer, Registrar, close_all
+from kvio.buffers import CudaRegistrar, HostBuffer, Registrar
 from kvio.streams import Mark, SideStream, make_side_stream
 
 NO_GPU = Unavailable(
@@ -87,14 +88,25 @@ class PinnedMemory:
             if buffer.num_bytes == num_bytes:
                 self._free.remove(buffer)
                 return buffer
-        close_all(self._free)
+        _close_all(self._free)
         return HostBuffer(num_bytes, self.find_registrar())
 
     def withdraw(self) -> None:
         """Unpin and let go of everything; safe to call twice."""
         buffers = [*self.held.values(), *self._free]
         self.held, self._free = {}, []
-        close_all(buffers)
+        _close_all(buffers)
+
+
+def _close_all(buffers: list[HostBuffer]) -> None:
+    """Unpin every buffer, also those behind one that cannot be.
+
+    Raises:
+        KVIOError: one could not be.
+    """
+    with ExitStack() as closing:
+        while buffers:
+            closing.callback(buffers.pop().close)
 
 
 class PinnedBackend:

@@ -73,7 +73,8 @@ _TABLE = (
         num_threads=4,
         direct=True,
         align_bytes=4096,
-        request_bytes=4 << 20,  # even a prefix of one chunk keeps several threads busy
+        request_bytes=4
+        << 20,  # even a prefix of one chunk keeps several threads busy; a sweep searches from here
         front_reads=True,
     ),
     Preset(
@@ -246,6 +247,19 @@ def find_preset(name: str) -> Preset:
     if name not in PRESETS:
         raise KVIOError(f"unknown preset {name!r}; there are: {', '.join(PRESETS)}")
     return PRESETS[name]
+
+
+def same_files(first: Preset, second: Preset) -> bool:
+    """True when the two differ at most in how their files are read: threads, request size, depth."""
+    return (
+        replace(
+            first,
+            num_threads=second.num_threads,
+            request_bytes=second.request_bytes,
+            queue_depth=second.queue_depth,
+        )
+        == second
+    )
 
 
 def adapt_preset(

@@ -6,7 +6,7 @@ import torch
 
 from kvio.backends.protocol import DeviceTarget
 from kvio.blocks import KVBlocks
-from kvio.buffers import CudaRegistrar, HostBuffer, close_all
+from kvio.buffers import CudaRegistrar, HostBuffer
 from kvio.jobs import Job
 from kvio.slots import Slots
 from kvio.streams import Mark, SideStream
@@ -77,21 +77,14 @@ class BounceTransfer:
 
     def __init__(self, slot_bytes: int, num_slots: int, *, device: torch.device, stream: SideStream) -> None:
         self._stream = stream
-        self._buffers: list[HostBuffer] = []
-        self._staging: list[torch.Tensor] = []  # each (slot_bytes,) on the device
         self._marks: list[Sequence[Mark]] = [()] * num_slots  # begin, copied, scattered
         self._slots = Slots(num_slots, self._settle)
         self._h2d_s = 0.0
         self._scatter_s = 0.0
         registrar = CudaRegistrar() if device.type == "cuda" else None
-        try:
-            for _ in range(num_slots):
-                self._staging.append(make_staging(slot_bytes, device))
-                self._buffers.append(HostBuffer(slot_bytes, registrar))
-        except BaseException:
-            self.close()
-            raise
-        self.targets = [buffer.target(slot) for slot, buffer in enumerate(self._buffers)]
+        self._staging = [make_staging(slot_bytes, device) for _ in range(num_slots)]  # each (slot_bytes,)
+        self._buffer = HostBuffer(slot_bytes * num_slots, registrar)
+        self.targets = self._buffer.targets(num_slots)
 
     def take_slot(self) -> int:
         """A free slot, else the one sent first, once its copy is done."""
@@ -111,7 +104,7 @@ class BounceTransfer:
         staging = self._staging[slot]
         with self._stream.entered():
             begin = self._stream.mark()
-            host = torch.from_numpy(self._buffers[slot].array[:num_bytes])
+            host = torch.frombuffer(self.targets[slot].view, dtype=torch.uint8)[:num_bytes]
             staging[:num_bytes].copy_(host, non_blocking=True)
             copied = self._stream.mark()
             scatter(job, staging, blocks)
@@ -129,5 +122,5 @@ class BounceTransfer:
         """Wait for copies under way, then deregister: freeing memory in use by the GPU corrupts it."""
         self._stream.synchronize()
         self.targets = []
-        close_all(self._buffers)
+        self._buffer.close()
         self._staging.clear()

@@ -19,6 +19,7 @@ from kvio.manifest import (
     write_manifest,
 )
 from kvio.places import Place, Places
+from kvio.presets import Preset, same_files
 
 T = TypeVar("T")
 NUM_WRITERS = 4
@@ -83,13 +84,24 @@ class ChunkStore:
         write_manifest(self.directory, self._manifest)
 
     @classmethod
-    def open(cls, directory: Path) -> Self:
+    def open(cls, directory: Path, *, preset: Preset | None = None) -> Self:
         """The store that was written in `directory`.
 
+        Args:
+            directory: its own.
+            preset: how it is to be read, where that is not how it was written for; the files must be the same.
+
         Raises:
-            StoreError: no whole store is there, or a file is missing or has another size.
+            StoreError: no whole store is there, or a file is missing or has another size; another layout.
         """
-        store = cls(directory, read_manifest(directory))
+        manifest = read_manifest(directory)
+        if preset is not None:
+            if not same_files(manifest.preset, preset):
+                raise StoreError(
+                    f"{directory}: its files are laid out otherwise than {preset.name} reads them"
+                )
+            manifest = manifest.model_copy(update={"preset": preset})
+        store = cls(directory, manifest)
         sizes = store._places.file_bytes()
         sizes |= {path: store.geometry.state_file_bytes for path in store._state_paths()}
         for path, expected_bytes in sizes.items():

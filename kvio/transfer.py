@@ -9,11 +9,14 @@ import torch
 
 from kvio.backends.protocol import HostTarget, Target
 from kvio.blocks import KVBlocks
-from kvio.buffers import HostBuffer, close_all
+from kvio.buffers import HostBuffer
 from kvio.jobs import Job
 from kvio.slots import Slots
 from kvio.staging import BounceTransfer, DeviceTransfer
 from kvio.streams import make_side_stream
+
+# copying this much takes some 50 us, and so, or longer where cores are busy, does waking another thread for it
+MOST_BYTES_AT_ONCE = 512 << 10
 
 
 class Transfer(Protocol):
@@ -64,26 +67,20 @@ class NoTransfer:
 
 
 class HostTransfer:
-    """Blocks in host memory: a copying thread beside each reading one, so that reads never wait for copies.
+    """Blocks in host memory: a copying thread beside each reading one, so that reads do not wait for large copies.
 
     numpy copies, because it frees the GIL and, unlike torch, adds no threads of its own.
     """
 
     def __init__(self, slot_bytes: int, num_slots: int, *, now_s: Callable[[], float]) -> None:
-        self._buffers: list[HostBuffer] = []
+        self._buffer = HostBuffer(slot_bytes * num_slots)
         self._copies: list[Future[float] | None] = [None] * num_slots
         self._slots = Slots(num_slots, self._settle)
         self._now_s = now_s
         self._scatter_s = 0.0
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="kvio-copy")
-        try:
-            for _ in range(num_slots):
-                self._buffers.append(HostBuffer(slot_bytes))
-            self._copier.submit(int).result()  # starts the thread
-        except BaseException:
-            self.close()
-            raise
-        self.targets = [buffer.target(slot) for slot, buffer in enumerate(self._buffers)]
+        self._copier.submit(int).result()  # starts the thread
+        self.targets = self._buffer.targets(num_slots)
 
     def take_slot(self) -> int:
         """A free slot, else the one sent first, once its copy is done."""
@@ -95,14 +92,18 @@ class HostTransfer:
             self._scatter_s += copy.result()
 
     def send(self, slot: int, job: Job, blocks: KVBlocks) -> None:
-        """Have every piece copied to its place; the next read overlaps with it."""
-        self._copies[slot] = self._copier.submit(self._copy, self._buffers[slot], job, blocks)
+        """Have every piece copied to its place: a large job while the next is read, a small one at once."""
+        if max((piece.end for piece in job.pieces), default=0) <= MOST_BYTES_AT_ONCE:
+            self._scatter_s += self._copy(self.targets[slot], job, blocks)
+        else:
+            self._copies[slot] = self._copier.submit(self._copy, self.targets[slot], job, blocks)
         self._slots.send(slot)
 
-    def _copy(self, buffer: HostBuffer, job: Job, blocks: KVBlocks) -> float:
+    def _copy(self, target: HostTarget, job: Job, blocks: KVBlocks) -> float:
         start_s = self._now_s()
+        arrived = np.frombuffer(target.view, np.uint8)
         for piece in job.pieces:
-            np.copyto(piece.destination(blocks).numpy(), piece.within(buffer.array))
+            np.copyto(piece.destination(blocks).numpy(), piece.within(arrived))
         return self._now_s() - start_s
 
     def finish(self) -> tuple[float | None, float | None]:
@@ -112,10 +113,10 @@ class HostTransfer:
         return None, scatter_s
 
     def close(self) -> None:
-        """Stop the thread, let the buffers go."""
+        """Stop the thread, let the buffer go."""
         self._copier.shutdown()
         self.targets = []
-        close_all(self._buffers)
+        self._buffer.close()
 
 
 def make_transfer(

@@ -1,10 +1,14 @@
 """Bounce buffers: aligned, registered once, deregistered once."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from kvio.backends.protocol import KVIOError
-from kvio.buffers import CudaRegistrar, HostBuffer
+from kvio.buffers import HUGE_PAGE_BYTES, MIN_HUGE_BYTES, CudaRegistrar, HostBuffer
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 class RecordingRegistrar:
@@ -30,6 +34,44 @@ def test_a_buffer_is_page_aligned_and_as_large_as_asked(num_bytes: int) -> None:
     assert len(buffer.view) == num_bytes
     assert not buffer.view.readonly
     buffer.close()
+
+
+def _flags_of(address: int) -> list[str]:
+    """The kernel's flags of the mapping that holds this address: VmFlags of proc_pid_smaps(5)."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            begin, end = (int(part, 16) for part in first.split("-"))
+            inside = begin <= address < end
+        elif inside and first == "VmFlags:":
+            return line.split()[1:]
+    raise AssertionError(f"nothing is mapped at {address:#x}")
+
+
+@pytest.mark.skipif(not HUGE_PAGES.exists(), reason="this kernel has no transparent huge pages")
+@pytest.mark.parametrize("num_bytes", [MIN_HUGE_BYTES, HUGE_PAGE_BYTES, 5_000_001])
+def test_a_buffer_worth_it_begins_on_a_huge_page_and_asks_for_them(num_bytes: int) -> None:
+    buffer = HostBuffer(num_bytes)
+    assert buffer.address % HUGE_PAGE_BYTES == 0
+    assert len(buffer.view) == num_bytes
+    assert {"hg"} <= {*_flags_of(buffer.address)} & {*_flags_of(buffer.address + num_bytes - 1)}
+    buffer.close()
+
+
+def test_a_small_buffer_takes_no_huge_page() -> None:
+    buffer = HostBuffer(MIN_HUGE_BYTES - 1)
+    assert "hg" not in _flags_of(buffer.address)
+    buffer.close()
+
+
+def test_equal_parts_lie_one_behind_another() -> None:
+    buffer = HostBuffer(3 * 8192)
+    targets = buffer.targets(3)
+    assert [target.address - buffer.address for target in targets] == [0, 8192, 16384]
+    targets[1].view[:] = b"x" * 8192
+    assert bytes(buffer.view) == bytes(8192) + b"x" * 8192 + bytes(8192)
+    assert [(target.slot, target.num_bytes) for target in targets] == [(0, 8192), (1, 8192), (2, 8192)]
 
 
 def test_a_closed_buffer_refuses_use_and_closes_again() -> None:

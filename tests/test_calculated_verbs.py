@@ -10,6 +10,9 @@ import pandas as pd
 import pytest
 
 from bench.__main__ import main
+from bench.analyse.describe_machine import Setting, build_model
+from bench.catalog.config import resolve_model
+from bench.catalog.devices import read_devices
 
 ROOT = Path(__file__).parent.parent
 TRACE = ROOT / "tests" / "traces" / "mooncake_conversation_400.jsonl"
@@ -162,6 +165,34 @@ def test_size_takes_model_and_throughput_from_a_sweep(run: Run) -> None:
     assert _value(tables, "demand", "prefill work still done") == pytest.approx(share)
 
 
+def test_size_takes_a_modelled_throughput_and_never_calls_it_measured(run: Run) -> None:
+    asked = "--requests-per-s 20 --input-tokens 8000 --hit-ratio 0.5"
+    code, said, _ = run(f"size --model llama-3.1-8b --gpu H100 {asked}")
+    assert code == 0
+    assert "measured throughput" not in said
+    assert "nothing was measured; one request at a time: meta-llama/Llama-3.1-8B (bfloat16) on H100" in said
+    assert "attention beyond 16,384 tokens runs at the rate measured there" in said
+    _, out, _ = run(f"size --model llama-3.1-8b --gpu H100 {asked} --json")
+    tables = json.loads(out)
+    setting = Setting("H100", bytes_per_s=1e9)
+    cost = build_model(resolve_model("llama-3.1-8b"), setting, read_devices())
+    whole_s = cost.recompute_s(8000)
+    assert _value(tables, "gpus", "modelled throughput") == pytest.approx(8000 / whole_s)
+    low, high = (_value(tables, "gpus", f"modelled throughput, {end} bound") for end in ("lower", "upper"))
+    assert (low, high) == pytest.approx(
+        (8000 / cost.recompute_s(8000, "high"), 8000 / cost.recompute_s(8000, "low"))
+    )
+    share = 1 - cost.recompute_s(4000) / whole_s
+    assert _value(tables, "demand", "prefill work still done") == pytest.approx(share)
+
+
+def test_a_modelled_group_of_gpus_is_the_tensor_parallel_one(run: Run) -> None:
+    command = f"size --model llama-3.3-70b --gpu H100 --num-gpus 4 --trace {TRACE} --capacity 1TB --json"
+    tables = json.loads(run(command)[1])
+    assert _value(tables, "gpus", "GPUs modelled") == 4
+    assert _value(tables, "storage", "KV of a stored token") == 327_680
+
+
 def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
     _, out, _ = run(f"{WHOLE} --capacity 100TB --ssd pm1743 --drive-capacity 7.68TB --tbw 14.016PB --json")
     drives = json.loads(out)["drives"]
@@ -230,6 +261,17 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
         (f"{WHOLE} --price-dram-gb 4 --lifetime-years 5 --occupancy 0.5", "--reuse-per-day"),
         (f"{WHOLE} --kept-output-tokens -1", "0 or more"),
         (f"{WHOLE} --from {SWEEP}", "leave --model"),
+        (f"{SIZE} --gpu H100 --input-tokens 5 --hit-ratio 0.5", "--measured-gpus is what --num-gpus says"),
+        ("size --model qwen3-8b --gpu H100 --throughput 9", "one of the three"),
+        (f"size --gpu H100 --from {SWEEP}", "one of the three"),
+        ("size --gpu H100", "--gpu needs the model"),
+        ("size --model qwen3-8b --throughput 9 --num-gpus 2", "--num-gpus describes the machine of --gpu"),
+        ("size --model llama-3.3-70b --gpu H100", "do not fit into its 86 GB; try --num-gpus 2"),
+        ("size --model llama-3.3-70b --gpu H100 --num-gpus 3", "cannot be divided among 3 ranks"),
+        (
+            "capacity --model llama-3.1-8b --tp 3",
+            "(8 of K and V) cannot be divided among 3 ranks; 1, 2, 4, 8",
+        ),
         ("size --from no/such --requests-per-s 1 --input-tokens 5 --hit-ratio 0", "no run.json"),
         ("size --model qwen3-8b --throughput 1 --input-tokens 5 --hit-ratio 0", "--requests-per-s"),
     ],

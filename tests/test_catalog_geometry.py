@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bench.catalog.config import read_catalogue, resolve_model
@@ -106,10 +106,6 @@ def test_key_value_heads_are_divided_then_replicated() -> None:
     assert per_rank == [98_304, 49_152, 24_576, 24_576, 24_576]
 
 
-def test_the_fullest_rank_counts_when_heads_do_not_divide() -> None:
-    assert _of("phi-4").layout("bfloat16", 4).bytes_per_token == 40 * 2 * 3 * 128 * 2  # 10 KV heads
-
-
 def test_linear_states_are_divided_by_tensor_parallelism() -> None:
     geometry = _of("qwen3-next-80b-a3b")
     assert (
@@ -117,6 +113,19 @@ def test_linear_states_are_divided_by_tensor_parallelism() -> None:
         == geometry.layout("bfloat16").state_bytes
         == 77_266_944
     )
+
+
+def test_heads_that_do_not_come_out_even_are_refused_with_what_would() -> None:
+    with pytest.raises(CatalogError, match="cannot be divided among 3 ranks; 1, 2, 4, 8, 16, 32 can"):
+        _of("qwen3-8b").layout("bfloat16", 3)
+    # 10 heads of K and V: four ranks would keep 3, 3, 2 and 2, which no engine does
+    with pytest.raises(
+        CatalogError, match=r"\(10 of K and V\) cannot be divided among 4 ranks; 1, 2, 5, 10, 20, 40"
+    ):
+        _of("phi-4").layout("bfloat16", 4)
+    # 128 heads of latents: any even share will do, for every rank keeps the latent
+    with pytest.raises(CatalogError, match=r"^128 attention heads cannot be divided among 6 ranks"):
+        _of("deepseek-v3").layout("bfloat16", 6)
 
 
 @pytest.mark.parametrize("ranks", [0, -1, 33])
@@ -221,6 +230,8 @@ def test_ranks_together_keep_everything_and_replicate_only_whole_heads(
     geometry = _of(key)
     if dtype == "fp8_ds_mla" and geometry.family != "mla":
         dtype = "fp8_e4m3"
+    heads, shared = geometry.attention.num_heads, getattr(geometry.attention, "num_kv_heads", ranks)
+    assume(heads % ranks == 0 and (shared % ranks == 0 or ranks % shared == 0))
     whole, one = geometry.layout(dtype), geometry.layout(dtype, ranks)
     assert one.bytes_per_token * ranks >= whole.bytes_per_token
     if geometry.family == "mla":

@@ -62,3 +62,29 @@ def test_table_and_plain_text_have_the_same_cells() -> None:
     assert "\x1b" not in comparison.plain() + stream.getvalue()
     for row in comparison.rows:
         assert all(cell in stream.getvalue() and cell in comparison.plain() for cell in row)
+
+
+def _read_with(num_threads: int, run_id: str) -> Result:
+    run = make_run(run_id=run_id)
+    info = run.series["load-1"]
+    settings = {
+        **info.settings,
+        "num_threads": num_threads,
+        "queue_depth": num_threads,
+        "request_bytes": 4096,
+    }
+    return result(
+        run_id=run_id, series={**run.series, "load-1": info.model_copy(update={"settings": settings})}
+    )
+
+
+def test_runs_that_read_with_other_settings_are_told_apart() -> None:
+    comparison = compare([_read_with(4, "first"), _read_with(16, "second"), result(run_id="third")])
+    assert comparison.remarks == (
+        "load-1: the settings differ: "
+        "first: num_threads 4, queue_depth 4, request_bytes 4096; "
+        "second: num_threads 16, queue_depth 16, request_bytes 4096; "
+        "third: num_threads 8, queue_depth —, request_bytes —",
+    )
+    assert comparison.plain().endswith(comparison.remarks[0])
+    assert compare([_read_with(4, "first"), _read_with(4, "second")]).remarks == ()

@@ -72,6 +72,36 @@ def test_a_pass_takes_at_least_the_time_to_read_its_weights() -> None:
     assert model.recompute_s(8192) == _machine().recompute_s(8192)
 
 
+def test_below_512_rows_the_upper_bound_lets_less_and_less_of_the_weights_hide() -> None:
+    model = replace(_machine(gemm=100e12), memory_bytes_per_s=1e12)
+    reading = 2 * touched_params(LLAMA, 128) / 1e12
+    computing = replace(model, memory_bytes_per_s=None).recompute_s(128)
+    assert model.recompute_s(128) == pytest.approx(max(reading, computing))
+    assert model.recompute_s(128, "high") == pytest.approx(
+        max(reading, computing) + 0.75 * min(reading, computing)
+    )
+    assert model.recompute_s(512, "high") == model.recompute_s(512)
+
+
+def test_a_request_pays_no_more_of_the_shared_overhead_in_a_prefill_than_in_a_load() -> None:
+    model = replace(_machine(), engine=EngineCosts(overhead_s=3e-3, overhead_range_s=(1e-3, 9e-3)))
+    recompute_s, load_s = model.pair_s(1000, "high", "low")
+    assert recompute_s == pytest.approx(model.recompute_s(1000, "high") - 9e-3 + 1e-3)
+    assert load_s == pytest.approx(model.fixed_s(1000, "low") + model.move_s(1000, "low"))
+    slow_load = model.pair_s(1000, "low", "high")
+    assert slow_load[1] - load_s == pytest.approx(8e-3)
+
+
+def test_bounds_of_a_crossing_hold_it_and_follow_its_last_partner_where_the_numbers_differ() -> None:
+    setting = Setting(gpu="H100", bytes_per_s=8e9)
+    model = build_model(resolve_model("llama-3.1-8b"), setting, read_devices())
+    for crossings in (find_whole(model, 64, 131_072), find_marginal(model, 64, 131_072)):
+        tokens = crossings[-1].tokens
+        assert tokens.low is not None
+        assert tokens.high is not None
+        assert tokens.low <= tokens.value <= tokens.high
+
+
 def test_one_token_of_a_mixture_reads_its_active_experts_and_many_tokens_read_all() -> None:
     mixtral = resolve_model("mixtral-8x7b").geometry
     embeddings = mixtral.vocab_size * mixtral.hidden_size + mixtral.other_params

@@ -98,9 +98,21 @@ def test_a_file_of_the_user_adds_devices_and_vouches_for_bare_numbers(tmp_path: 
         ("[gpu.x]\n", "table \\[gpu\\] is none of gpus"),
         ("gpus = 3\n", "\\[gpus\\] must hold tables"),
         ("[gpus", "not valid TOML"),
+        ('[gpus.x]\nmemory_bytes = {value=2, low=3, source="s"}\n', "low, value and high must rise"),
+        ('[gpus.x]\nmemory_bytes = {value=2, high=inf, source="s"}\n', "memory_bytes.0.high"),
         ("[kernels.x]\ngemm_low=1\ngemm_high=2\nsource='a'\nattention={}\n", "field attention"),
     ],
-    ids=["negative", "unknown-field", "unknown-link", "unknown-table", "no-table", "broken", "empty-kernel"],
+    ids=[
+        "negative",
+        "unknown-field",
+        "unknown-link",
+        "unknown-table",
+        "no-table",
+        "broken",
+        "low-above",
+        "high-infinite",
+        "empty-kernel",
+    ],
 )
 def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "broken.toml"

@@ -9,7 +9,7 @@ import pytest
 
 from bench.analyse.costmodel import CostModel
 from bench.analyse.published import Row, read_rows
-from bench.analyse.rowcheck import check_rows, describe_row, median_error
+from bench.analyse.rowcheck import check_rows, count_inside, describe_row, median_error
 from bench.catalog.devices import HERE, read_devices
 
 PUBLISHED = HERE / "published.csv"
@@ -50,6 +50,27 @@ def test_overhead_and_copy_cost_are_the_weighted_least_squares_over_their_four_r
     overhead_s, copy_s = np.linalg.lstsq(np.array(system), np.array(target), rcond=None)[0]
     assert model.engine.overhead_s == pytest.approx(overhead_s, abs=0.05e-3)
     assert model.engine.copy_s == pytest.approx(copy_s, abs=0.05e-6)
+
+
+def test_the_range_of_the_overhead_is_what_either_short_row_alone_would_need() -> None:
+    needed = {}
+    for name in ("A1k", "A5_1k"):
+        row, model = _described(name)
+        needed[name] = (
+            (row.number["load_s"] or math.nan) - model.step_s(row.tokens) - model.move_s(row.tokens)
+        )
+    low, high = _described("A1k")[1].engine.overhead_range_s or (0.0, 0.0)
+    assert low == pytest.approx(math.floor(needed["A5_1k"] * 1e4) / 1e4)
+    assert high == pytest.approx(math.ceil(needed["A1k"] * 1e4) / 1e4)
+
+
+def test_every_published_number_lies_within_its_modelled_bounds() -> None:
+    """Two of them, A1k and A5_1k, by how the range was made; E1Ki, as short, was fitted by nothing."""
+    outcomes = check_rows(tuple(_rows().values()), read_devices())
+    assert count_inside(outcomes) == (20, 20)
+    short = {one.row.id: one.compared[0] for one in outcomes if one.row.id in {"A1k", "A5_1k", "E1Ki"}}
+    assert all(one.wide for one in short.values())
+    assert short["E1Ki"].high == math.inf
 
 
 def test_rows_that_no_constant_was_fitted_to_are_predicted_within_15_percent_in_the_median() -> None:

@@ -61,7 +61,7 @@ def test_the_axes_are_log_log_with_powers_of_two() -> None:
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert [label.get_text() for label in axes.get_xticklabels()] == [f"{n:,}" for n in TOKENS]
     assert axes.get_xlabel() == "prefix (tokens)"
-    assert axes.get_ylabel() == "time, first-token step included (s, ms)"
+    assert axes.get_ylabel() == "time, first-token step included"
 
 
 def test_the_interval_of_the_crossover_is_shaded() -> None:

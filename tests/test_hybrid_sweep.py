@@ -82,7 +82,9 @@ def test_a_series_skipped_by_the_preflight_is_named_in_the_header_and_never_meas
         ("series_skipped", "hybrid/simulated/best: skipped: needs the whole model", False)
     ]
     assert note_findings(run, findings).notices == run.notices  # said once, however often it is resumed
-    rounds = prepare_rounds(setup, site, run, findings=findings, start_s=0.0, samples=[], observer=Silent())
+    rounds = prepare_rounds(
+        setup, site, run, findings=findings, start_s=0.0, samples=[], search_s=0.0, observer=Silent()
+    )
     assert rounds.series == (("recompute", "recompute"), ("load", "simulated/best"))
 
 
@@ -92,7 +94,7 @@ def test_all_three_arms_of_a_length_are_neighbours_and_in_the_budget() -> None:
     site = Site(clock, SimulatedSource(SPEC, clock=clock, num_bytes=lambda n: 8 * n), None, 0.0)
     findings = look_ahead(setup, site, start_s=0.0, checked=True, observer=Silent())
     rounds = prepare_rounds(
-        setup, site, _run(setup), findings=findings, start_s=0.0, samples=[], observer=Silent()
+        setup, site, _run(setup), findings=findings, start_s=0.0, samples=[], search_s=0.0, observer=Silent()
     )
     cases = rounds.cases_at(64)
     assert [case.arm for case in cases] == ["recompute", "load", "hybrid"]

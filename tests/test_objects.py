@@ -105,9 +105,9 @@ def test_nixl_says_done_of_a_short_object_and_is_not_believed(options: dict[str,
     ObjectDepot(options, scratch).place([path])
     _bucket(options).write(object_key(path, options["prefix"]), CONTENT[:5000])
     backend = find_backend("nixl-obj").make(BackendSetting(options=options))
-    backend.attach([buffer.target(0)])
+    backend.attach([buffer.targets(1)[0]])
     backend.open(path)
-    backend.submit(0, [Read(path, 0, 20_000, 0)], buffer.target(0))
+    backend.submit(0, [Read(path, 0, 20_000, 0)], buffer.targets(1)[0])
     with pytest.raises(ShortReadError, match="5000 of 20000 bytes"):
         backend.wait()
     backend.close()

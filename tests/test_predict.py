@@ -68,6 +68,19 @@ def test_csv_has_a_row_for_each_length_with_its_break_even_bandwidth() -> None:
     assert float(rows[1]["break_even_bytes_per_s"]) > 4e9  # load wins there
 
 
+def test_a_length_whose_bounds_hold_a_tie_is_undecided() -> None:
+    text = _run(*LLAMA, "--bandwidth", "8GB/s", "--tokens", "512,1024,8192", "--csv")
+    rows = {row["prefix_tokens"]: row for row in csv.DictReader(io.StringIO(text))}
+    assert {tokens: row["faster"] for tokens, row in rows.items()} == {
+        "512": "recompute",
+        "1024": "undecided",
+        "8192": "load",
+    }
+    assert float(rows["1024"]["recompute_s"]) > float(rows["1024"]["load_s"])
+    said = _run(*LLAMA, "--ssd", "dram", "--tokens", "1024")
+    assert "undecided: load always wins within the bounds too" in said
+
+
 def test_kv_dtype_halves_the_bytes_and_weight_dtype_does_not() -> None:
     plain = json.loads(_run(*LLAMA, "--bandwidth", "4GB/s", "--tokens", "8192", "--dtype", "fp8", "--json"))
     half = json.loads(_run(*LLAMA, "--bandwidth", "4GB/s", "--tokens", "8192", "--kv-dtype", "fp8", "--json"))

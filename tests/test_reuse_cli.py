@@ -133,10 +133,12 @@ def test_a_measured_sweep_prices_the_hits_beside_the_bound_of_free_ones(run: Run
     assert "extrapolated: up to" in said
     assert "ttft" not in said.lower()
     (row,) = csv.DictReader(table.open())
-    free, all_, beyond = (
-        float(row[f"{name}_saved_s"]) for name in ("free_hit", "always_load", "beyond_crossover")
+    free, all_, beyond, faster = (
+        float(row[f"{name}_saved_s"])
+        for name in ("free_hit", "always_load", "beyond_crossover", "where_faster")
     )
-    assert free > beyond >= all_
+    assert free > faster >= beyond >= all_
+    assert "load where faster [s]" in said
     assert float(row["free_hit_gpu_saved_s"]) == pytest.approx(2 * free)
 
 
@@ -284,8 +286,17 @@ BAD = {
         "'tokens=5' is not one of",
     ),
     "a workload without rounds": (["--generate", "users=1"], "--generate needs rounds="),
-    "a workload of no users": (["--generate", "users=0,rounds=1"], "num_users must be at least 1"),
-    "a workload that is no number": (["--generate", "users=few,rounds=1"], "'users=few' is not a number"),
+    "a workload of no users": (
+        ["--generate", "users=0,rounds=1"],
+        "--generate: users must be at least 1, got 0",
+    ),
+    "a workload that is no number": (
+        ["--generate", "users=few,rounds=1"],
+        "'users=few' is not a whole number",
+    ),
+    "a workload of half a user": (["--generate", "users=1.5,rounds=1"], "'users=1.5' is not a whole number"),
+    "a workload of a negative seed": (["--generate", "users=1,rounds=1,seed=-1"], "seed must be at least 0"),
+    "a workload of no duration": (["--generate", "users=1,rounds=1,gap=-1s"], "is not a duration such as"),
     "a figure of unknown form": ([SYNTHETIC, "--plot", "x.jpg"], "must end in one of .png, .svg, .pdf"),
     "a table without a folder": ([SYNTHETIC, "--csv", "/nowhere/x.csv"], "its folder is missing"),
 }
@@ -298,6 +309,13 @@ def test_what_cannot_be_is_one_clear_line_and_exit_code_2(run: Run, name: str) -
     assert (code, len(error.splitlines())) == (2, 1), error
     assert error.startswith("kvcross: ")
     assert says in error
+
+
+def test_a_byte_order_mark_before_a_trace_is_no_part_of_it(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD + GOOD)
+    code, said, _ = run(path, "--capacity", "1e3")
+    assert (code, "2 requests" in said) == (0, True)
 
 
 @pytest.mark.parametrize(

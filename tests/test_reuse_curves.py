@@ -102,8 +102,8 @@ def test_a_sweep_gives_its_medians_and_its_crossover(sweep: tuple[object, Analys
 @pytest.mark.parametrize(
     ("verdict", "expected", "rule", "conclusive"),
     [
-        ("load_always_wins", 0.0, "load from C* = 0 tokens", True),
-        ("recompute_always_wins", math.inf, "never load (C* = ∞)", True),
+        ("load_always_wins", 0.0, "always load, no C*: load always wins", True),
+        ("recompute_always_wins", math.inf, "never load, no C*: recompute always wins", True),
         ("inconclusive", None, "load where faster", False),
         ("multiple_crossings", None, "load where faster", True),
     ],

@@ -59,8 +59,8 @@ def test_hits_are_loaded_from_the_modelled_crossover_on_and_it_is_never_called_m
 @pytest.mark.parametrize(
     ("bytes_per_s", "expected", "rule", "says"),
     [
-        (1e13, 0.0, "load from modelled C* = 0 tokens", "load always wins"),
-        (1e6, math.inf, "never load (modelled C* = ∞)", "recompute always wins"),
+        (1e13, 0.0, "always load, no modelled C*: load always wins", "load always wins"),
+        (1e6, math.inf, "never load, no modelled C*: recompute always wins", "recompute always wins"),
     ],
 )
 def test_without_a_crossing_everything_or_nothing_is_loaded(

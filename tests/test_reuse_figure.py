@@ -47,13 +47,14 @@ def test_savings_are_lines_over_capacity_below_the_bound_of_free_hits() -> None:
     axes = Figure().subplots()
     draw_savings(axes, table, prices)
     assert "modelled" in axes.get_title()
-    free, every, beyond, _ = axes.get_lines()
+    free, every, beyond, faster, _ = axes.get_lines()
     # 8 of 24 tokens hit: 2 of 6 s are saved when that is free, and loading takes 1 s
     assert free.get_xydata().tolist() == [[8, 0], [16, pytest.approx(100 / 3)]]
     assert every.get_xydata().tolist() == [[8, 0], [16, pytest.approx(100 / 6)]]
-    assert list(beyond.get_ydata()) == list(every.get_ydata())
-    assert [line.get_label() for line in (free, every, beyond)] == [
+    assert list(beyond.get_ydata()) == list(every.get_ydata()) == list(faster.get_ydata())
+    assert [line.get_label() for line in (free, every, beyond, faster)] == [
         "if a hit is free (bound)",
         "load every hit",
         "load from C* = 8 tokens",
+        "load where faster",
     ]

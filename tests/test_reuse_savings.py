@@ -44,15 +44,21 @@ def test_totals_say_what_is_saved_and_how_long_the_gpus_compute() -> None:
     totals = total_costs(request_costs(INPUTS, HITS, curves=CURVES), num_gpus=8).set_index("strategy")
     base_s = 6.09
     assert totals["seconds"].to_dict() == pytest.approx(
-        {"recompute": base_s, "free_hit": 4.84, "always_load": 5.69, "beyond_crossover": 5.59}
+        {
+            "recompute": base_s,
+            "free_hit": 4.84,
+            "always_load": 5.69,
+            "beyond_crossover": 5.59,
+            "where_faster": 5.59,
+        }
     )
     assert totals["saved_s"].to_dict() == pytest.approx(
-        {"recompute": 0.0, "free_hit": 1.25, "always_load": 0.4, "beyond_crossover": 0.5}
+        {"recompute": 0.0, "free_hit": 1.25, "always_load": 0.4, "beyond_crossover": 0.5, "where_faster": 0.5}
     )
     assert totals.loc["beyond_crossover", "saved_share"] == pytest.approx(0.5 / base_s)
     assert totals.loc["always_load", "gpu_saved_s"] == pytest.approx(8 * 1.25)
     assert totals.loc["beyond_crossover", "gpu_saved_s"] == pytest.approx(8 * 1.0)
-    assert totals["extrapolated_share"].tolist() == [0.0] * 4
+    assert totals["extrapolated_share"].tolist() == [0.0] * 5
     assert totals.attrs["origin"] == "modelled"
 
 
@@ -69,6 +75,34 @@ def test_a_full_hit_still_costs_the_first_token_step_once() -> None:
     assert costs["always_load_s"].tolist() == pytest.approx([0.53, 1.0])
 
 
+def test_a_hit_below_the_crossover_is_loaded_where_the_prompt_goes_on_behind_it() -> None:
+    """L(h) holds the first-token step, T(h) does not: C* charges the load with a step that is due anyway."""
+
+    def step(tokens: FloatArray) -> FloatArray:
+        return np.full_like(tokens, 0.2)
+
+    curves = CostCurves(
+        recompute_s=lambda tokens: tokens / 1000,
+        load_s=lambda tokens: 0.2 + tokens / 4000,
+        first_token_s=step,
+    )
+    crossover = 200 / 0.75  # h / 1000 = 0.2 + h / 4000
+    costs = request_costs(
+        np.array([1000, 200]), np.array([200, 200]), curves=curves, crossover_tokens=crossover
+    )
+    assert costs["loaded"].tolist() == [False, False]
+    assert costs["faster"].tolist() == [True, False]
+    assert costs["beyond_crossover_s"].tolist() == pytest.approx([1.0, 0.2])
+    # 0.05 s to bring 200 tokens in and 0.8 s for the rest; a whole hit would take 0.05 s and the step
+    assert costs["where_faster_s"].tolist() == pytest.approx([0.85, 0.2])
+
+
+def test_a_step_slower_than_the_whole_prompt_is_not_taken() -> None:
+    slow_step = CostCurves(recompute_s=square, load_s=line, first_token_s=lambda tokens: tokens + 1.0)
+    costs = request_costs(np.array([1000]), np.array([1000]), curves=slow_step)
+    assert costs["free_hit_s"].tolist() == [1.0]
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 10**6), st.floats(0, 1)), min_size=1, max_size=20),
     st.floats(1e-9, 1e-2),
@@ -82,6 +116,7 @@ def test_choosing_is_never_slower_than_either_and_never_faster_than_free(
     costs = request_costs(inputs, hits, curves=curves)
     fastest_s = costs[["recompute_s", "always_load_s"]].min(axis=1)
     assert costs["beyond_crossover_s"].tolist() == fastest_s.tolist()
+    assert costs["where_faster_s"].tolist() == fastest_s.tolist()
     assert (costs["free_hit_s"] <= costs["always_load_s"]).all()
 
 
@@ -89,7 +124,7 @@ def test_rows_outside_the_measured_lengths_say_so() -> None:
     curves = CostCurves(recompute_s=square, load_s=line, measured_range=(100, 1000))
     costs = request_costs(np.array([1000, 1001, 99, 500]), np.array([0, 0, 0, 50]), curves=curves)
     assert costs["extrapolated"].tolist() == [False, True, True, True]
-    assert total_costs(costs)["extrapolated_share"].tolist() == [0.75] * 4
+    assert total_costs(costs)["extrapolated_share"].tolist() == [0.75] * 5
 
 
 @pytest.mark.parametrize("hits", [[11], [-1]])

@@ -280,3 +280,18 @@ def test_objects_of_one_chunk_exchanged_are_noticed(tmp_path: Path) -> None:
         ChunkStore.open(tmp_path).verify(0)
     store.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_is_read_under_other_threads_and_requests_and_under_no_other_layout(tmp_path: Path) -> None:
+    ChunkStore.create(tmp_path, GEOMETRY, num_chunks=2, seed=1)
+    other = adapt_preset(GEOMETRY.preset, num_threads=9, request_bytes=8192, queue_depth=3)
+    store = ChunkStore.open(tmp_path, preset=other)
+    assert (store.geometry.preset, ChunkStore.open(tmp_path).geometry) == (other, GEOMETRY)
+    store.verify(1)
+    for wrong in (
+        adapt_preset(other, chunk_tokens=GEOMETRY.chunk_tokens * 2),
+        adapt_preset(other, direct=not other.direct),
+        find_preset("sglang-layer-first"),
+    ):
+        with pytest.raises(StoreError, match="laid out otherwise"):
+            ChunkStore.open(tmp_path, preset=wrong)

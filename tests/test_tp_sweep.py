@@ -97,7 +97,7 @@ def test_a_rank_killed_in_mid_round_fails_the_round_in_one_line_and_leaves_nothi
 BAD = {
     "heads that do not divide": (
         ["qwen3-0.6b", "--tp", "3"],
-        "16 attention heads (8 of K and V) cannot be divided among 3 ranks; try --tp 2, 4, 8, 16",
+        "16 attention heads (8 of K and V) cannot be divided among 3 ranks; 1, 2, 4, 8, 16 can",
     ),
     "a simulation": (["qwen3-0.6b", "--tp", "2", "--backend", "simulated"], "simulated sweep has no ranks"),
     "one named GPU": (["qwen3-0.6b", "--tp", "2", "--device", "cuda:1"], "--device cuda:1 is one GPU"),

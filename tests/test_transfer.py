@@ -11,7 +11,6 @@ import torch
 
 from kvio.backends.protocol import DeviceTarget, HostTarget, Target
 from kvio.blocks import KVBlocks
-from kvio.buffers import HostBuffer, close_all
 from kvio.chunks import ChunkGeometry
 from kvio.jobs import Job, plan_jobs
 from kvio.layout import uniform_layout
@@ -20,7 +19,7 @@ from kvio.slots import Slots
 from kvio.staging import DEVICE_ALIGN_BYTES, BounceTransfer, DeviceTransfer, make_staging
 from kvio.store import ChunkStore
 from kvio.streams import HostSideStream
-from kvio.transfer import HostTransfer, NoTransfer, Transfer, make_transfer
+from kvio.transfer import MOST_BYTES_AT_ONCE, HostTransfer, NoTransfer, Transfer, make_transfer
 
 CPU = torch.device("cpu")
 LAYOUT = uniform_layout(4, 1024)
@@ -141,20 +140,26 @@ def test_what_the_backend_reads_into_decides_the_slots() -> None:
         transfer.close()
 
 
-def test_one_buffer_that_cannot_be_released_does_not_keep_the_others() -> None:
-    released: list[int] = []
-
-    class Stubborn:
-        def register(self, address: int, num_bytes: int) -> int:
-            return 0
-
-        def release(self, address: int) -> int:
-            released.append(address)
-            return 1 if len(released) == 1 else 0
-
-    buffers = [HostBuffer(4096, Stubborn()) for _ in range(3)]
-    addresses = {buffer.address for buffer in buffers}
-    with pytest.raises(Exception, match="could not be deregistered"):
-        close_all(buffers)
-    assert set(released) == addresses
-    assert buffers == []
+@pytest.mark.parametrize("chunk_bytes", [MOST_BYTES_AT_ONCE, 2 * MOST_BYTES_AT_ONCE], ids=["small", "large"])
+def test_only_a_large_job_waits_for_the_copying_thread(tmp_path: Path, chunk_bytes: int) -> None:
+    tokens = chunk_bytes // LAYOUT.bytes_per_token
+    geometry = ChunkGeometry(LAYOUT, adapt_preset(find_preset("best"), chunk_tokens=tokens))
+    (job,) = plan_jobs(
+        ChunkStore.create(tmp_path, geometry, num_chunks=1, seed=0), [0], first_token=0, prefix_tokens=tokens
+    )
+    transfer, blocks = (
+        HostTransfer(geometry.slot_bytes, 2, now_s=time.monotonic),
+        KVBlocks(LAYOUT, tokens, CPU),
+    )
+    blocks.poison()
+    busy = threading.Event()
+    transfer._copier.submit(busy.wait)
+    slot = transfer.take_slot()
+    transfer.targets[slot].view[:] = bytes(geometry.slot_bytes)
+    transfer.send(slot, job, blocks)
+    arrived = not blocks.groups[0].any()
+    busy.set()
+    transfer.finish()
+    transfer.close()
+    assert arrived == (chunk_bytes == MOST_BYTES_AT_ONCE)
+    assert not blocks.groups[0].any()

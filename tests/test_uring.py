@@ -44,7 +44,7 @@ def _file(directory: Path, num_bytes: int) -> tuple[Path, bytes]:
 
 def _attached(num_bytes: int, queue_depth: int = 1) -> tuple[UringBackend, HostBuffer]:
     backend, buffer = UringBackend(BackendSetting(queue_depth=queue_depth)), HostBuffer(num_bytes)
-    backend.attach([buffer.target(0)])
+    backend.attach([buffer.targets(1)[0]])
     return backend, buffer
 
 
@@ -82,7 +82,7 @@ def test_the_queues_wrap_around(tmp_path: Path) -> None:
     path, content = _file(tmp_path, 40 * 4096)
     backend, buffer = _attached(40 * 4096)
     backend.open(path)
-    backend.submit(0, [Read(path, n * 4096, 4096, n * 4096) for n in range(40)], buffer.target(0))
+    backend.submit(0, [Read(path, n * 4096, 4096, n * 4096) for n in range(40)], buffer.targets(1)[0])
     (arrival,) = backend.wait()
     backend.close()
     assert arrival.num_bytes == 40 * 4096
@@ -94,7 +94,7 @@ def test_a_read_longer_than_one_call_is_continued(tmp_path: Path, monkeypatch: p
     path, content = _file(tmp_path, 10_000)
     backend, buffer = _attached(10_000)
     backend.open(path)
-    backend.submit(0, [Read(path, 0, 10_000, 0)], buffer.target(0))
+    backend.submit(0, [Read(path, 0, 10_000, 0)], buffer.targets(1)[0])
     (arrival,) = backend.wait()
     backend.close()
     assert arrival.num_bytes == 10_000
@@ -119,7 +119,7 @@ def test_a_read_that_was_interrupted_is_asked_for_again(
 
     monkeypatch.setattr(Ring, "wait", wait)
     backend.open(path)
-    backend.submit(0, [Read(path, 0, 8192, 0)], buffer.target(0))
+    backend.submit(0, [Read(path, 0, 8192, 0)], buffer.targets(1)[0])
     (arrival,) = backend.wait()
     backend.close()
     assert (spoiled, arrival.num_bytes) == ([True], 8192)
@@ -198,9 +198,9 @@ if os.geteuid() == 0:
 os.fchdir(where)
 buffer = HostBuffer(1 << 20)
 backend = UringBackend(BackendSetting())
-backend.attach([buffer.target(0)])
+backend.attach([buffer.targets(1)[0]])
 backend.open(Path("chunk"))
-backend.submit(0, [Read(Path("chunk"), 0, 1 << 20, 0)], buffer.target(0))
+backend.submit(0, [Read(Path("chunk"), 0, 1 << 20, 0)], buffer.targets(1)[0])
 print(backend.wait()[0].num_bytes, bytes(buffer.view) == Path("chunk").read_bytes(), *backend.notices)
 backend.close()
 """
@@ -347,4 +347,4 @@ def test_a_closed_backend_refuses_work() -> None:
     backend, buffer = _attached(4096)
     backend.close()
     with pytest.raises(KVIOError, match="closed"):
-        backend.submit(0, [Read(Path("chunk"), 0, 4096, 0)], buffer.target(0))
+        backend.submit(0, [Read(Path("chunk"), 0, 4096, 0)], buffer.targets(1)[0])

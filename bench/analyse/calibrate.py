@@ -5,14 +5,18 @@
 
 Least squares of the relative error.  With few lengths that are hardly exact, g and a would be free to trade
 against each other, and a long prefix to be anything.  What is known of the kernels ties them: that g and a
-differ by `prior` weighs as much as a point that is off by `noise`.
+differ by `prior` weighs as much as a point that is off by `noise`.  What is known of a fixed cost anchors o alike.
+
+Intervals are those of one more measurement (Student's t over the residuals, with the leverage of its length:
+Draper and Smith, Applied Regression Analysis, section 8.2), so they widen away from the lengths that were fitted.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import nnls  # type: ignore[attr-defined]
 from scipy.special import stdtrit
 
@@ -38,6 +42,16 @@ class Tie:
     prior: float
 
 
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A coefficient that is about `value`: a difference of `prior` of it weighs as much as a point off by `noise`."""
+
+    one: int
+    value: float
+    noise: float
+    prior: float
+
+
 # the shares of both kernels in their peaks differ so much between GPUs (kernels.toml); published times are read to 2 %
 TABLE_TIE = Tie(1, 2, noise=0.02, prior=0.10)
 
@@ -48,34 +62,64 @@ class ArmFit:
 
     Args:
         residuals: measured over fitted, less 1, by length.
-        width: relative half-width of the 95 % interval of one more measurement, None without residuals to
-            tell it: as many coefficients as lengths.
+        width: relative half-width of the 95 % interval of one more measurement amid the lengths, None without
+            residuals to tell it: as many coefficients as lengths.
+        inverse: of the fit's normal matrix; 0 for coefficients that ended at 0.
     """
 
     coefficients: tuple[float, ...]
     residuals: Mapping[int, float]
     width: float | None
+    inverse: tuple[tuple[float, ...], ...] = ()
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Lengths fitted, ascending."""
         return tuple(sorted(self.residuals))
 
-    def bound(self, seconds: float, pick: Pick) -> float:
-        """Seconds at a bound of the interval; as they are where there is none."""
-        width = self.width or 0.0
+    def width_at(self, terms: Sequence[float]) -> float:
+        """Relative half-width of the interval where the basis has these terms; 0 where there is none."""
+        row = np.array(terms)
+        fitted = float(row @ np.array(self.coefficients))
+        if self.width is None or fitted <= 0:
+            return 0.0
+        leverage = float(row @ np.array(self.inverse) @ row) / fitted**2
+        return self.width * math.sqrt(1 + leverage)
+
+    def bound(self, seconds: float, pick: Pick, terms: Sequence[float]) -> float:
+        """Seconds at a bound of the interval at these terms of the basis; as they are where there is none."""
+        width = self.width_at(terms)
         return seconds * {"value": 1.0, "low": max(1 - width, 0.0), "high": 1 + width}[pick]
+
+    def prefill_s(
+        self, num_tokens: int, terms: Sequence[float], pick: Pick, *, most_fixed_s: float = 0.0
+    ) -> float:
+        """Seconds of a prefill or a bound of them; below the lengths fitted the fixed cost is hardly known.
+
+        There kernels run with fewer rows than any that was fitted, so the bounds also hold a fixed cost from
+        nothing to twice the fitted one, and to `most_fixed_s`.
+        """
+        value, fixed_s = _dot(self.coefficients, terms), self.coefficients[0]
+        seconds = self.bound(value, pick, terms)
+        if pick == "value" or self.width is None or num_tokens >= self.lengths[0]:
+            return seconds
+        if pick == "low":
+            return min(seconds, value - fixed_s)
+        return max(seconds, value - fixed_s + max(2 * fixed_s, most_fixed_s))
 
 
 Basis = Callable[[int], Sequence[float]]
 
 
-def fit_arm(seconds: Mapping[int, float], basis: Basis, *, tied: Tie | None = None) -> ArmFit:
+def fit_arm(
+    seconds: Mapping[int, float], basis: Basis, *, tied: Tie | None = None, anchored: Anchor | None = None
+) -> ArmFit:
     """Non-negative coefficients of `basis` that give `seconds` with the least relative error.
 
     Args:
         seconds: measured, by length; at least MIN_LENGTHS.
         tied: two coefficients that are about equal, of a basis in seconds.
+        anchored: a coefficient that is about known.
 
     Raises:
         CalibrationError: fewer lengths.
@@ -88,20 +132,40 @@ def fit_arm(seconds: Mapping[int, float], basis: Basis, *, tied: Tie | None = No
     scale = np.abs(rows).max(axis=0)
     scale[scale == 0] = 1.0
     system, target = rows, np.ones(len(lengths))
-    if tied is not None:
-        pull = np.zeros(rows.shape[1])
-        pull[tied.one], pull[tied.other] = tied.noise / tied.prior, -tied.noise / tied.prior
-        system, target = np.vstack([rows, pull]), np.append(target, 0.0)
+    for pull, to in _pulls(rows.shape[1], tied, anchored):
+        system, target = np.vstack([system, pull]), np.append(target, to)
     found, _ = nnls(system / scale, target)
     coefficients = found / scale
     fitted = rows @ coefficients
     residuals = {n: float(1 / share - 1) for n, share in zip(lengths, fitted, strict=True)}
-    free = len(lengths) - int(np.count_nonzero(found))
+    free = len(target) - int(np.count_nonzero(found))  # what is known besides the times counts as measured
     width = None
     if free > 0:
-        spread = math.sqrt(sum(value**2 for value in residuals.values()) / free)
+        spread = float(np.linalg.norm(system @ coefficients - target)) / math.sqrt(free)
         width = float(stdtrit(free, 0.975)) * spread
-    return ArmFit(tuple(float(value) for value in coefficients), residuals, width)
+    used = found > 0
+    inverse = np.zeros((len(found), len(found)))
+    inverse[np.ix_(used, used)] = np.linalg.pinv(system[:, used].T @ system[:, used])
+    return ArmFit(
+        tuple(float(value) for value in coefficients),
+        residuals,
+        width,
+        tuple(tuple(float(cell) for cell in row) for row in inverse),
+    )
+
+
+def _pulls(
+    num_terms: int, tied: Tie | None, anchored: Anchor | None
+) -> Iterator[tuple[NDArray[np.float64], float]]:
+    """Rows of the system that say what is known besides the times, each with its right side."""
+    if tied is not None:
+        pull = np.zeros(num_terms)
+        pull[tied.one], pull[tied.other] = tied.noise / tied.prior, -tied.noise / tied.prior
+        yield pull, 0.0
+    if anchored is not None and anchored.value > 0:
+        pull = np.zeros(num_terms)
+        pull[anchored.one] = anchored.noise / anchored.prior / anchored.value
+        yield pull, anchored.noise / anchored.prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,19 +199,32 @@ class CalibratedModel:
         if self.recompute is None:
             return self.base.recompute_s(num_tokens, pick)
         terms = recompute_basis(self.base)(num_tokens)
-        return self.recompute.bound(_dot(self.recompute.coefficients, terms), pick)
+        most_fixed_s = self.base.engine.overhead_at("high")
+        return self.recompute.prefill_s(num_tokens, terms, pick, most_fixed_s=most_fixed_s)
 
-    def fixed_s(self, num_tokens: int) -> float:
+    def fixed_s(self, num_tokens: int, pick: Pick = "value") -> float:
         """Seconds of a load that no faster storage would save."""
         if self.load is None:
-            return self.base.fixed_s(num_tokens)
-        return self.load.coefficients[0] + self.base.step_s(num_tokens)
+            return self.base.fixed_s(num_tokens, pick)
+        terms = (1.0, self.base.move_s(num_tokens))
+        return self.load.bound(self.load.coefficients[0], pick, terms) + self.base.step_s(num_tokens)
 
     def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
         """Seconds to bring the bytes in, were the storage `scale` times as fast."""
         if self.load is None:
             return self.base.move_s(num_tokens, pick, scale=scale)
-        return self.load.bound(self.load.coefficients[1] * self.base.move_s(num_tokens, scale=scale), pick)
+        terms = (1.0, self.base.move_s(num_tokens))
+        moving = self.load.coefficients[1] * self.base.move_s(num_tokens, scale=scale)
+        return self.load.bound(moving, pick, terms)
+
+    def pair_s(
+        self, num_tokens: int, recompute: Pick, load: Pick, *, scale: float = 1.0
+    ) -> tuple[float, float]:
+        """Seconds of both arms; calibrated ones share nothing that is known."""
+        if self.recompute is None and self.load is None:
+            return self.base.pair_s(num_tokens, recompute, load, scale=scale)
+        moving = self.move_s(num_tokens, load, scale=scale)
+        return self.recompute_s(num_tokens, recompute), self.fixed_s(num_tokens, load) + moving
 
     def num_bytes(self, num_tokens: int) -> int:
         """Bytes that the load arm reads."""

@@ -6,6 +6,11 @@
     move(n)        = max( sum over ranks bytes(n) / B_storage,  bytes of a rank / B_link + copies(n) copy_s )
     C(n)           = 2 layers x 2 (t - 1) / t x n hidden 2 bytes / B_peer        two ring all-reduces per layer
 
+Rates of products were measured with 512 rows and more.  With fewer, the value and the lower bound suppose that reading
+the weights hides behind computing or the reverse; the upper bound that of the shorter of the two a share 1 - n / 512
+does not hide: all of it for a token, nothing from 512 rows on.  o has a range over setups; where arms are compared, a
+prefill pays no more of it than a load.
+
 with t ranks, R the measured rate of a kernel, s the engine's share of it, o its overhead, M the reachable memory
 bandwidth, W the bytes of weights that a pass touches.  docs/model.md has the sources and the measured errors.
 """
@@ -20,6 +25,7 @@ from bench.analyse.work import prefill_work, touched_params
 from bench.catalog.geometry import Geometry
 from kvio.layout import KVLayout
 
+MEASURED_ROWS = 512  # of the matrix products in kernels.toml, at least
 ACTIVATION_BYTES = 2  # activations travel between ranks in bfloat16 whatever the weights are
 FASTER: dict[Pick, Pick] = {
     "value": "value",
@@ -46,11 +52,16 @@ class TimeModel(Protocol):
     def recompute_s(self, num_tokens: int, pick: Pick = "value") -> float:
         """Seconds to prefill the prefix."""
 
-    def fixed_s(self, num_tokens: int) -> float:
+    def fixed_s(self, num_tokens: int, pick: Pick = "value") -> float:
         """Seconds of a load that no faster storage would save."""
 
     def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
         """Seconds to bring the bytes in, were the storage `scale` times as fast."""
+
+    def pair_s(
+        self, num_tokens: int, recompute: Pick, load: Pick, *, scale: float = 1.0
+    ) -> tuple[float, float]:
+        """Seconds of both arms as one comparison may take their bounds: what they share is equal in both."""
 
     def num_bytes(self, num_tokens: int) -> int:
         """Bytes that the load arm reads from storage for this prefix, all ranks together."""
@@ -58,12 +69,22 @@ class TimeModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineCosts:
-    """What a serving engine adds: see `bench.catalog.devices.Engine`."""
+    """What a serving engine adds: see `bench.catalog.devices.Engine`.
+
+    Args:
+        overhead_range_s: of `overhead_s` over setups, None where one number is all that is known.
+    """
 
     compute_share: float = 1.0
     overhead_s: float = 0.0
     copy_s: float = 0.0
     block_tokens: int = 256
+    overhead_range_s: tuple[float, float] | None = None
+
+    def overhead_at(self, pick: Pick) -> float:
+        """Seconds of a request's overhead, or a bound of them."""
+        low, high = self.overhead_range_s or (self.overhead_s, self.overhead_s)
+        return {"value": self.overhead_s, "low": low, "high": high}[pick]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +115,8 @@ class CostModel:
     @property
     def has_bounds(self) -> tuple[bool, bool]:
         """Whether recompute and load have bounds."""
-        rate = self.storage or self.link
-        return self.compute.gemm.known, rate is not None and rate.known
+        rate, overhead = self.storage or self.link, self.engine.overhead_range_s is not None
+        return overhead or self.compute.gemm.known, overhead or (rate is not None and rate.known)
 
     def kernel_s(self, num_tokens: int, pick: Pick = "value") -> tuple[float, float]:
         """Seconds of matrix products and of attention on each rank, were there no engine."""
@@ -114,24 +135,34 @@ class CostModel:
 
     def recompute_s(self, num_tokens: int, pick: Pick = "value") -> float:
         """Seconds to prefill the prefix."""
-        compute = sum(self.kernel_s(num_tokens, pick)) / self.engine.compute_share
-        return self.engine.overhead_s + self._floored(compute + self.exchange_s(num_tokens), num_tokens)
+        shorter_s, longer_s = sorted((self._compute_s(num_tokens, pick), self._weights_s(num_tokens)))
+        unhidden = max(1 - num_tokens / MEASURED_ROWS, 0.0) if pick == "high" else 0.0
+        return self.engine.overhead_at(pick) + longer_s + unhidden * shorter_s
 
-    def _floored(self, seconds: float, num_tokens: int) -> float:
-        """A pass takes at least the time to read the weights that it touches."""
-        return max(
-            seconds,
-            self._read_s(touched_params(self.geometry, num_tokens) * self.weight_bytes / self.num_gpus),
-        )
+    def _compute_s(self, num_tokens: int, pick: Pick) -> float:
+        return sum(self.kernel_s(num_tokens, pick)) / self.engine.compute_share + self.exchange_s(num_tokens)
+
+    def _weights_s(self, num_tokens: int) -> float:
+        return self._read_s(touched_params(self.geometry, num_tokens) * self.weight_bytes / self.num_gpus)
+
+    def pair_s(
+        self, num_tokens: int, recompute: Pick, load: Pick, *, scale: float = 1.0
+    ) -> tuple[float, float]:
+        """Seconds of both arms of one request: a load may add to what a request costs, a prefill pays no more."""
+        overhead_s = self.engine.overhead_at(recompute)
+        shared_s = min(overhead_s, self.engine.overhead_at(load))
+        moving = self.move_s(num_tokens, load, scale=scale)
+        recompute_s = self.recompute_s(num_tokens, recompute) - overhead_s + shared_s
+        return recompute_s, self.fixed_s(num_tokens, load) + moving
 
     def step_s(self, num_tokens: int) -> float:
         """Seconds of the first-token step: one token's weights and the KV of the prefix are read."""
         weights = touched_params(self.geometry, 1) * self.weight_bytes / self.num_gpus
         return self._read_s(weights + self.layout.bytes_at(num_tokens))
 
-    def fixed_s(self, num_tokens: int) -> float:
+    def fixed_s(self, num_tokens: int, pick: Pick = "value") -> float:
         """Seconds of a load that no faster storage would save."""
-        return self.engine.overhead_s + self.step_s(num_tokens)
+        return self.engine.overhead_at(pick) + self.step_s(num_tokens)
 
     def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
         """Seconds to bring the bytes in, storage and link overlapped."""

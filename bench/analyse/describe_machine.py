@@ -68,11 +68,13 @@ def engine_costs(engine: Engine) -> EngineCosts:
     share, overhead, copy = (
         pick_figure(figures) for figures in (engine.compute_share, engine.overhead_s, engine.copy_s)
     )
+    bounds = (None, None) if overhead is None else (overhead.low, overhead.high)
     return EngineCosts(
         1.0 if share is None else share.value,
         0.0 if overhead is None else overhead.value,
         0.0 if copy is None else copy.value,
         engine.block_tokens,
+        None if bounds[0] is None or bounds[1] is None else (bounds[0], bounds[1]),
     )
 
 

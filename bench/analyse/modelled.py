@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
@@ -15,6 +16,7 @@ from bench.analyse.spread import Pick
 STEPS_PER_DOUBLING = 8  # of the grid that is searched for sign changes; windows and kernels change slower
 SHORTEST = 64
 MODELLED = "modelled: nothing was measured"
+UNDECIDED = "undecided"
 TINY = 1e-15  # a tie counts as recompute
 Gap = Callable[[float], float]
 
@@ -70,8 +72,8 @@ def gap_whole(model: TimeModel, recompute: Pick = "value", load: Pick = "value",
 
     def gap(tokens: float) -> float:
         n = max(round(tokens), 2)
-        recompute_s = model.recompute_s(n, recompute)
-        return 1 - (model.fixed_s(n) + model.move_s(n, load, scale=scale)) / recompute_s
+        recompute_s, load_s = model.pair_s(n, recompute, load, scale=scale)
+        return 1 - load_s / recompute_s
 
     return gap
 
@@ -84,7 +86,7 @@ def gap_marginal(
     def gap(tokens: float) -> float:
         n, after = max(round(tokens), 2), max(round(tokens), 2) + chunk_tokens
         computing = model.recompute_s(after, recompute) - model.recompute_s(n, recompute)
-        fixed = model.fixed_s(after) - model.fixed_s(n)
+        fixed = model.fixed_s(after, load) - model.fixed_s(n, load)
         moving = model.move_s(after, load, scale=scale) - model.move_s(n, load, scale=scale)
         return 1 - (fixed + moving) / computing if computing > 0 else -1.0
 
@@ -114,13 +116,22 @@ def _bounded(
     early = crossings_of(make_gap("high", "low"), shortest, longest)
     late = crossings_of(make_gap("low", "high"), shortest, longest)
     if not len(found) == len(early) == len(late):
-        return found
+        return _last_bounded(found, early, late)
     return tuple(_with_bounds(*three) for three in zip(found, early, late, strict=True))
 
 
+def _last_bounded(*three: Sequence[Crossing]) -> tuple[Crossing, ...]:
+    """The first of the three, its last crossing with the bounds that the last of the others give it, if they do."""
+    found = tuple(three[0])
+    ends = [crossings[-1] for crossings in three if crossings]
+    if len(ends) < len(three) or len({one.load_wins_beyond for one in ends}) > 1:
+        return found
+    return (*found[:-1], _with_bounds(*ends))
+
+
 def _with_bounds(found: Crossing, one: Crossing, other: Crossing) -> Crossing:
-    ends = sorted((one.tokens.value, other.tokens.value))
-    estimate = Estimate(found.tokens.value, ends[0], ends[1])
+    ends = sorted(crossing.tokens.value for crossing in (found, one, other))
+    estimate = Estimate(found.tokens.value, ends[0], ends[-1])
     return Crossing(estimate, found.bracket, found.load_wins_beyond)
 
 
@@ -154,20 +165,28 @@ def _spot(model: TimeModel, kind: Kind, searched: tuple[int, int], *, chunk_toke
         return gap_marginal(model, chunk_tokens, recompute, load, scale)
 
     crossings = _bounded(make_gap, *searched, any(model.has_bounds))
+    verdict = verdict_of(crossings, make_gap()(searched[1]))
+    others = _other_verdicts(make_gap, searched) - {verdict} if any(model.has_bounds) else set()
     last = crossings[-1] if crossings else None
     exported = round_up(last.tokens.value, chunk_tokens) if last and last.load_wins_beyond else None
     return SweetSpot(
         series="modelled",
         kind=kind,
         statistic="p50",
-        verdict=verdict_of(crossings, make_gap()(searched[1])),
+        verdict=verdict,
         measured_range=None,
         crossings=crossings,
         export_tokens=exported,
         sensitivity={f"{scale:g}x": _single(make_gap(scale=scale), searched) for scale in SCALES},
         reason=f"modelled between {searched[0]:,} and {searched[1]:,} tokens",
-        notices=(MODELLED,),
+        notices=(MODELLED, *(f"{UNDECIDED}: {name} within the bounds too" for name in sorted(others))),
     )
+
+
+def _other_verdicts(make_gap: Callable[..., Gap], searched: tuple[int, int]) -> set[Verdict]:
+    """The verdicts with one arm at its slow and the other at its fast end, and the reverse."""
+    gaps = (make_gap("high", "low"), make_gap("low", "high"))
+    return {verdict_of(crossings_of(gap, *searched), gap(searched[1])) for gap in gaps}
 
 
 def _single(gap: Gap, searched: tuple[int, int]) -> float | None:
@@ -181,8 +200,8 @@ def _point(model: TimeModel, num_tokens: int) -> Point:
         model.fixed_s(num_tokens),
     )
     move = _estimate(model.move_s, num_tokens, model.has_bounds[1])
-    load = Estimate(
-        fixed_s + move.value, *(None if b is None else fixed_s + b for b in (move.low, move.high))
+    load = _estimate(
+        lambda n, pick: model.fixed_s(n, pick) + model.move_s(n, pick), num_tokens, model.has_bounds[1]
     )
     num_bytes = model.num_bytes(num_tokens)
     return Point(
@@ -192,7 +211,7 @@ def _point(model: TimeModel, num_tokens: int) -> Point:
         num_samples=0,
         recompute_s=recompute,
         load_s=load,
-        ratio=Estimate(recompute.value / load.value),
+        ratio=_ratio(model, num_tokens),
         load_p95_s=None,
         load_p99_s=None,
         first_token_s=fixed_s,
@@ -203,6 +222,30 @@ def _point(model: TimeModel, num_tokens: int) -> Point:
         recompute_scaled=False,
         notices=("modelled",),
     )
+
+
+def _ratio(model: TimeModel, num_tokens: int) -> Estimate:
+    """Recompute over load; each bound with one arm at its slow end and the other at its fast one."""
+
+    def ratio(recompute: Pick, load: Pick) -> float:
+        recompute_s, load_s = model.pair_s(num_tokens, recompute, load)
+        return recompute_s / load_s if load_s > 0 else float("inf")
+
+    value = ratio("value", "value")
+    return (
+        Estimate(value, ratio("low", "high"), ratio("high", "low"))
+        if any(model.has_bounds)
+        else Estimate(value)
+    )
+
+
+def faster_arm(point: Point) -> Literal["load", "recompute", "undecided"]:
+    """The arm that a modelled point finds faster; undecided where the bounds hold a tie."""
+    ratio = point.ratio or Estimate(1.0)
+    low, high = (ratio.value if bound is None else bound for bound in (ratio.low, ratio.high))
+    if low > 1:
+        return "load"
+    return "recompute" if high <= 1 else "undecided"
 
 
 def _estimate(seconds: Callable[[int, Pick], float], num_tokens: int, bounded: bool) -> Estimate:

@@ -1,5 +1,6 @@
 """The cost model against published rows: one outcome per row, an error or the reason for none."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -9,6 +10,7 @@ from bench.analyse.costmodel import CostModel, TimeModel
 from bench.analyse.describe_machine import Setting, build_model, say_misfit
 from bench.analyse.modelled import find_marginal, find_whole
 from bench.analyse.published import CROSSOVER, RATES, Row, RowsError, expected_numbers, find_model, refusals
+from bench.analyse.spread import Pick
 from bench.catalog.devices import Devices
 from bench.catalog.fields import CatalogError
 from bench.catalog.geometry import Geometry
@@ -17,20 +19,38 @@ from bench.catalog.geometry import Geometry
 # alone, and small messages take several times that (latency of 10 us each, ai-dynamo/aiconfigurator p2p_latency)
 MAX_EXCHANGE_SHARE = 0.5
 KV_TOLERANCE = 0.01
+# bounds further than this from the number, relative to it, are an answer in themselves: the interval, not the number
+MAX_WIDTH = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One published number against the modelled one."""
+    """One published number against the modelled one; the bounds of the latter are None where it has none."""
 
     quantity: str
     published: float
     modelled: float
+    low: float | None = None
+    high: float | None = None
 
     @property
     def error(self) -> float:
         """Modelled over published, less 1."""
         return self.modelled / self.published - 1
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the published number lies within the bounds; None without bounds."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low <= self.published <= self.high
+
+    @property
+    def wide(self) -> bool:
+        """Whether the bounds are so far apart that the number between them says little."""
+        if self.low is None or self.high is None:
+            return False
+        return max(self.modelled - self.low, self.high - self.modelled) > MAX_WIDTH * self.modelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +87,12 @@ def median_error(outcomes: Sequence[RowOutcome]) -> tuple[float | None, int]:
     """Median over the rows that count, and their number."""
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     return (median(errors) if errors else None), len(errors)
+
+
+def count_inside(outcomes: Sequence[RowOutcome]) -> tuple[int, int]:
+    """Numbers of the rows that count which lie within their bounds, and those that have bounds."""
+    found = [one.inside for row in outcomes if row.error is not None for one in row.compared]
+    return sum(inside is True for inside in found), sum(inside is not None for inside in found)
 
 
 def _calibrations(
@@ -178,28 +204,39 @@ def _compare(row: Row, model: TimeModel) -> tuple[Compared, ...]:
     if row.kind == CROSSOVER:
         return (_compare_crossover(row, model),)
     if row.kind in RATES:
-        stated = row.number["required_bw_gbps_decimal"] or 0.0
-        fixed_s = model.fixed_s(row.tokens) if row.kind == "required_bandwidth" else 0.0
-        gain_s = model.recompute_s(row.tokens) - fixed_s
-        if gain_s <= 0:
-            raise CatalogError(
-                "no bandwidth ties: recompute is modelled faster than the fixed cost of a load"
-            )
-        return (Compared("GB/s", stated, model.num_bytes(row.tokens) / gain_s / 1e9),)
+        return (_compare_rate(row, model),)
     found = []
-    for quantity, seconds in (
-        ("recompute_s", model.recompute_s),
-        ("load_s", lambda n: load_seconds(model, n)),
+    for quantity, seconds, bounded in (
+        ("recompute_s", model.recompute_s, model.has_bounds[0]),
+        ("load_s", lambda n, pick: load_seconds(model, n, pick), model.has_bounds[1]),
     ):
         stated_s = row.number[quantity]
         if stated_s is not None and quantity in expected_numbers(row.kind):
-            found.append(Compared(quantity, stated_s, seconds(row.tokens)))
+            bounds = (seconds(row.tokens, "low"), seconds(row.tokens, "high")) if bounded else (None, None)
+            found.append(Compared(quantity, stated_s, seconds(row.tokens, "value"), *bounds))
     return tuple(found)
 
 
-def load_seconds(model: TimeModel, num_tokens: int) -> float:
-    """Seconds of the load arm."""
-    return model.fixed_s(num_tokens) + model.move_s(num_tokens)
+def _compare_rate(row: Row, model: TimeModel) -> Compared:
+    """The bandwidth at which both arms tie; without an upper bound where the arms' bounds overlap."""
+    stated = row.number["required_bw_gbps_decimal"] or 0.0
+
+    def rate(recompute: Pick, load: Pick) -> float:
+        fixed_s = model.fixed_s(row.tokens, load) if row.kind == "required_bandwidth" else 0.0
+        gain_s = model.recompute_s(row.tokens, recompute) - fixed_s
+        return model.num_bytes(row.tokens) / gain_s / 1e9 if gain_s > 0 else math.inf
+
+    value = rate("value", "value")
+    if math.isinf(value):
+        raise CatalogError("no bandwidth ties: recompute is modelled faster than the fixed cost of a load")
+    if not any(model.has_bounds):
+        return Compared("GB/s", stated, value)
+    return Compared("GB/s", stated, value, rate("high", "low"), rate("low", "high"))
+
+
+def load_seconds(model: TimeModel, num_tokens: int, pick: Pick = "value") -> float:
+    """Seconds of the load arm, or a bound of them."""
+    return model.fixed_s(num_tokens, pick) + model.move_s(num_tokens, pick)
 
 
 def _compare_crossover(row: Row, model: TimeModel) -> Compared:
@@ -212,4 +249,5 @@ def _compare_crossover(row: Row, model: TimeModel) -> Compared:
     crossings = search(model, 64, 1_048_576)
     if len(crossings) != 1:
         raise CatalogError(f"{len(crossings)} crossings are modelled, one was published")
-    return Compared("P* tokens" if marginal else "C* tokens", stated, crossings[0].tokens.value)
+    tokens = crossings[0].tokens
+    return Compared("P* tokens" if marginal else "C* tokens", stated, tokens.value, tokens.low, tokens.high)

@@ -22,6 +22,8 @@ class Throughput:
         source: who says so.
         extrapolated: lengths were asked for that nobody measured.
         origin: `modelled` where nobody measured it at all, which every table then says.
+        supposed: what had to be, for a modelled one.
+        bounds_tokens_per_s: of a modelled one, None where they are not known.
     """
 
     tokens_per_s: float
@@ -29,6 +31,8 @@ class Throughput:
     source: str
     extrapolated: bool = False
     origin: Literal["measured", "modelled"] = "measured"
+    bounds_tokens_per_s: tuple[float, float] | None = None
+    supposed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require_positive(f"{self.origin} throughput", self.tokens_per_s, unit="tokens/s")

@@ -75,6 +75,12 @@ def _gpu_rows(sizing: Sizing) -> Iterable[Row]:
     beyond = "; extrapolated beyond the lengths measured" if measured.extrapolated else ""
     origin = measured.origin
     yield Row(f"{origin} throughput", measured.tokens_per_s, "tokens/s", measured.source + beyond)
+    if measured.bounds_tokens_per_s is not None:
+        low, high = measured.bounds_tokens_per_s
+        yield Row("modelled throughput, lower bound", low, "tokens/s", "by the ranges of the model's rates")
+        yield Row("modelled throughput, upper bound", high, "tokens/s", "by the ranges of the model's rates")
+    for notice in measured.supposed:
+        yield Row("supposed", None, "", notice)
     yield Row(f"GPUs {origin}", measured.num_gpus, "GPUs", "the smallest group that is added")
     yield Row("utilisation", sizing.utilisation, "share", f"of the {origin} throughput, to plan with")
     without, with_reuse = sizing.gpus_without_reuse, sizing.gpus_with_reuse

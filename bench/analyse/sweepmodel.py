@@ -4,7 +4,9 @@
     T_load(n)      = first(n) + o' + bytes(n) / B     first(n) = f + k n: the measured first-token step
 
 with G and A in seconds at the best rate over all lengths of the sweep, `flop_s`.  All coefficients are fitted
-to the medians of the sweep.  With another storage, B is that storage's rate and the rest stays as measured.
+to the medians of the sweep.  A few lengths hardly tell o, but a pass of few tokens reads every weight as the
+first-token step does, so o is anchored to the step that was measured.  With another storage, B is that storage's
+rate and the rest stays as measured.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from bench.analyse.analysis import analyse
 from bench.analyse.answer import Point
-from bench.analyse.calibrate import MIN_LENGTHS, ArmFit, CalibrationError, Tie, fit_arm
+from bench.analyse.calibrate import MIN_LENGTHS, Anchor, ArmFit, CalibrationError, Tie, fit_arm
 from bench.analyse.spread import Pick, Spread
 from bench.analyse.work import prefill_work
 from bench.catalog.geometry import Geometry
@@ -22,6 +24,8 @@ from kvio.layout import KVLayout
 # without a kernel table: times of neighbouring lengths agree to 5 % on a shared machine, and attention runs at the
 # rate of matrix products within a factor of two (results/qwen3-0.6b, where it was from half to twice)
 SWEEP_TIE = Tie(1, 2, noise=0.05, prior=1.0)
+# the fixed cost of a pass is that of the first-token step, again within a factor of two
+STEP_NOISE, STEP_PRIOR = SWEEP_TIE.noise, SWEEP_TIE.prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +61,29 @@ class SweepModel:
     def recompute_s(self, num_tokens: int, pick: Pick = "value") -> float:
         """Seconds to prefill the prefix."""
         terms = recompute_terms(self.geometry, num_tokens, self.flop_s)
-        return self.recompute.bound(_dot(self.recompute, terms), pick)
+        return self.recompute.prefill_s(num_tokens, terms, pick)
 
-    def fixed_s(self, num_tokens: int) -> float:
+    def fixed_s(self, num_tokens: int, pick: Pick = "value") -> float:
         """Seconds of a load that no faster storage would save: the first-token step and opening."""
-        return _dot(self.first_token, (1.0, float(num_tokens))) + self.move.coefficients[0]
+        terms = (1.0, float(num_tokens))
+        opening = self.move.bound(self.move.coefficients[0], pick, (1.0, float(self.num_bytes(num_tokens))))
+        return self.first_token.bound(_dot(self.first_token, terms), pick, terms) + opening
 
     def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
         """Seconds to read the bytes, were the storage `scale` times as fast."""
         num_bytes = self.num_bytes(num_tokens)
         if self.storage is None:
-            return self.move.bound(num_bytes * self.move.coefficients[1] / scale, pick)
+            moving = num_bytes * self.move.coefficients[1] / scale
+            return self.move.bound(moving, pick, (1.0, float(num_bytes)))
         faster: dict[Pick, Pick] = {"value": "value", "low": "high", "high": "low"}
         return num_bytes / (self.storage.at(faster[pick]) * scale)
+
+    def pair_s(
+        self, num_tokens: int, recompute: Pick, load: Pick, *, scale: float = 1.0
+    ) -> tuple[float, float]:
+        """Seconds of both arms; what they share was measured, and has no range."""
+        moving = self.move_s(num_tokens, load, scale=scale)
+        return self.recompute_s(num_tokens, recompute), self.fixed_s(num_tokens, load) + moving
 
     def num_bytes(self, num_tokens: int) -> int:
         """Bytes of the prefix but its last token."""
@@ -112,6 +126,8 @@ def fit_sweep(
     moving = {n: _seconds(point, "load") - first[n] for n, point in ((p.prefix_tokens, p) for p in points)}
     flop_s = min(seconds / prefill_work(geometry, n).flops for n, seconds in recompute.items())
     layout = geometry.layout(run.plan.kv_dtype or run.plan.dtype, run.plan.tensor_parallel)
+    first_token = fit_arm(first, lambda n: (1.0, float(n)))
+    step = Anchor(0, _dot(first_token, (1.0, 1.0)), noise=STEP_NOISE, prior=STEP_PRIOR)
     storage = run.storage.get("name", "its storage")
     return SweepModel(
         label=f"{run.model_name} ({run.plan.dtype}) on {run.machine.get('device_name', 'its machine')},"
@@ -119,8 +135,10 @@ def fit_sweep(
         geometry=geometry,
         layout=layout,
         flop_s=flop_s,
-        recompute=fit_arm(recompute, lambda n: recompute_terms(geometry, n, flop_s), tied=SWEEP_TIE),
-        first_token=fit_arm(first, lambda n: (1.0, float(n))),
+        recompute=fit_arm(
+            recompute, lambda n: recompute_terms(geometry, n, flop_s), tied=SWEEP_TIE, anchored=step
+        ),
+        first_token=first_token,
         move=fit_arm(moving, lambda n: (1.0, float(layout.bytes_at(n - 1)))),
         notices=(f"calibrated on {points[0].prefix_tokens:,} to {points[-1].prefix_tokens:,} tokens",),
     )

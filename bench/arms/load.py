@@ -8,6 +8,7 @@ from bench.arms.case import Case, Outcome
 from bench.arms.prefill import finish
 from bench.arms.proof import Evidence
 from bench.arms.reading import LoadSettings, Prepared, Reading
+from bench.arms.walk import FreshWalk
 from kvio.backends.protocol import KVIOError
 from kvio.blocks import KVBlocks
 from kvio.store import ChunkStore
@@ -26,6 +27,7 @@ class LoadArm:
         now_s: the clock.
         evidence: page cache and counters of the store's device.
         first_token: takes the first-token step of a prefix of n tokens, gives its seconds; None takes none.
+        chunks: the walk through the chunk files, where other arms share it; None begins one of its own.
 
     Raises:
         KVIOError: unknown backend, or no memory for the buffers.
@@ -41,8 +43,9 @@ class LoadArm:
         now_s: Callable[[], float],
         evidence: Evidence,
         first_token: Callable[[KVBlocks, int], float] | None,
+        chunks: FreshWalk | None = None,
     ) -> None:
-        self.reading = Reading(store, settings, device=device, now_s=now_s, evidence=evidence)
+        self.reading = Reading(store, settings, device=device, now_s=now_s, evidence=evidence, chunks=chunks)
         self._make_blocks = make_blocks
         self._device = device
         self._now_s = now_s

@@ -99,6 +99,7 @@ class Reading:
         device: where the blocks are.
         now_s: the clock.
         evidence: page cache and counters of the store's device.
+        chunks: the walk through the chunk files, where others share it; None begins one at `settings.first_chunk`.
 
     Raises:
         KVIOError: unknown backend, or no memory for the buffers.
@@ -112,12 +113,13 @@ class Reading:
         device: torch.device,
         now_s: Callable[[], float],
         evidence: Evidence,
+        chunks: FreshWalk | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
         self._kind = find_backend(settings.backend)
         self._evidence = evidence
-        self._chunks = FreshWalk(store.num_chunks, settings.first_chunk)
+        self._chunks = chunks or FreshWalk(store.num_chunks, settings.first_chunk)
         self._states = FreshWalk(store.num_states)
         self._depot = _own_depot(self._kind, settings, store.directory)
         setting = BackendSetting(

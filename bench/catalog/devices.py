@@ -91,8 +91,8 @@ class Kernel(Entry):
     """
 
     source: Annotated[str, BeforeValidator(_cite)]
-    gemm_low: float = Field(gt=0)
-    gemm_high: float = Field(gt=0)
+    gemm_low: float = Field(gt=0, allow_inf_nan=False)
+    gemm_high: float = Field(gt=0, allow_inf_nan=False)
     attention: dict[int, float] = Field(min_length=1)
 
     @field_validator("attention")

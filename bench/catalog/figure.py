@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 UNVERIFIED = "unverified"
 
@@ -15,10 +15,16 @@ class Figure(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     value: float = Field(gt=0, allow_inf_nan=False)
-    low: float | None = Field(default=None, gt=0)
-    high: float | None = Field(default=None, gt=0)
+    low: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    high: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     source: str = Field(min_length=1)
     note: str | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if (self.low or self.value) > self.value or (self.high or self.value) < self.value:
+            raise ValueError(f"low, value and high must rise, not {self.low}, {self.value:g}, {self.high}")
+        return self
 
     @property
     def verified(self) -> bool:

@@ -77,14 +77,10 @@ class Geometry:
         next token makes it whole) or, in chunked layers, the chunks already finished.
 
         Raises:
-            CatalogError: the dtype is unknown, or there are more ranks than query heads.
+            CatalogError: the dtype is unknown, or heads cannot be divided among the ranks.
         """
         dtype = read_kv_dtype(kv_dtype)
-        if not 1 <= tensor_parallel <= self.attention.num_heads:
-            raise CatalogError(
-                f"tensor parallelism {tensor_parallel} is not between 1 and"
-                f" the {self.attention.num_heads} attention heads"
-            )
+        self.require_divisible(tensor_parallel)
         planes: list[Plane] = []
         state_bytes = 0
         for number, kind in enumerate(self.layers):
@@ -95,6 +91,29 @@ class Geometry:
                 block = self._attention(kind)
                 planes += block.planes(number, window, dtype=dtype, tensor_parallel=tensor_parallel)
         return KVLayout(tuple(planes), state_bytes)
+
+    def require_divisible(self, num_ranks: int) -> None:
+        """Stop on tensor-parallel ranks that no engine could give whole heads.
+
+        Raises:
+            CatalogError: no rank, more ranks than heads, or heads that do not come out even; says what would.
+        """
+        heads = self.attention.num_heads
+        if not 1 <= num_ranks <= heads:
+            raise CatalogError(
+                f"tensor parallelism {num_ranks} is not between 1 and the {heads} attention heads"
+            )
+        shared = getattr(self.attention, "num_kv_heads", None)  # MLA has none, every rank keeps its latents
+
+        def divides(ranks: int) -> bool:
+            return heads % ranks == 0 and (shared is None or shared % ranks == 0 or ranks % shared == 0)
+
+        if not divides(num_ranks):
+            fitting = ", ".join(str(ranks) for ranks in range(1, heads + 1) if divides(ranks))
+            of_kv = "" if shared is None else f" ({shared} of K and V)"
+            raise CatalogError(
+                f"{heads} attention heads{of_kv} cannot be divided among {num_ranks} ranks; {fitting} can"
+            )
 
     def mha_formula_bytes_per_token(self, kv_dtype: str) -> int:
         """What the formula for plain multi-head attention gives: 2 L H D elements, all layers alike.

@@ -7,7 +7,9 @@ from typing import Any
 
 from bench.arms.case import Case
 from bench.measure.plan import Plan
+from bench.measure.policy import SearchPolicy
 from bench.measure.record import Notice, Sample
+from bench.measure.settings import SettingSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,25 @@ class PreflightJob:
     deadline_s: float
     scratch_dir: Path | None
     with_checks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SearchJob:
+    """Find out how the files of some series are read fastest here: before anything is recorded as a sample.
+
+    Args:
+        plan: as asked.
+        store_dirs: the series to search for, and where their chunk files are.
+        most_tokens: the longest prefix that the run measures.
+        decide: which settings are tried, and which one is used.
+        deadline_s: on the shared monotonic clock.
+    """
+
+    plan: Plan
+    store_dirs: dict[str, Path]
+    most_tokens: int
+    decide: SearchPolicy
+    deadline_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +153,14 @@ class CheckDone:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingFound:
+    """What the search for the setting of one series gave."""
+
+    series: str
+    search: SettingSearch
+
+
+@dataclass(frozen=True, slots=True)
 class JobFailed:
     """The job cannot go on; one line that says why.
 
@@ -160,7 +189,8 @@ Message = (
     | SeriesSkipped
     | SeriesFailed
     | CheckDone
+    | SettingFound
     | JobFailed
     | JobDone
 )
-Job = RoundJob | PreflightJob
+Job = RoundJob | PreflightJob | SearchJob

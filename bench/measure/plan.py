@@ -36,6 +36,11 @@ class LoadSpec(BaseModel):
     queue_depth: int | None = Field(default=None, gt=0, le=1024)
     options: dict[str, str] = Field(default_factory=dict)
 
+    @property
+    def series(self) -> str:
+        """The name of its series in the record."""
+        return f"{self.backend}/{self.preset}"
+
 
 class SimulationSpec(BaseModel):
     """A known truth: recompute a + b n + c n^2 and load a + b n seconds, with multiplicative noise."""

@@ -1,10 +1,11 @@
 """What decides, after each round, which lengths the next one measures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from bench.measure.record import RunRecord, Sample
+from bench.measure.settings import Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +48,46 @@ class Observer(Protocol):
 
     def on_sample(self, sample: Sample) -> None:
         """A sample is on the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """The settings that a search may try.
+
+    Args:
+        default: what is used unless another one is proved faster.
+        allowed: all settings, the default among them.
+        axes: in the order to look at them: fields of `Setting` that change together.
+    """
+
+    default: Setting
+    allowed: frozenset[Setting]
+    axes: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PassOver:
+    """What the settings of one pass gave.
+
+    Args:
+        bytes_per_s: of each that was read with; a setting that failed, or for which no time was left, is missing.
+        left_share: share of the time for the search that is left.
+    """
+
+    bytes_per_s: Mapping[Setting, float]
+    left_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The setting to use, and why."""
+
+    setting: Setting
+    reason: str
+
+
+class SearchPolicy(Protocol):
+    """Decides which settings are tried, and which one is used."""
+
+    def __call__(self, space: SearchSpace, *, seed: int) -> Generator[tuple[Setting, ...], PassOver, Choice]:
+        """Gives the settings of the next pass in the order to try them, is sent what came of it; returns the choice."""

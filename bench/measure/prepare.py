@@ -67,9 +67,10 @@ def prepare_rounds(
     findings: Findings,
     start_s: float,
     samples: list[Sample],
+    search_s: float,
     observer: Observer,
 ) -> Rounds:
-    """Choose the lengths that the budget allows and write the files.
+    """Choose the lengths that the budget allows, `search_s` left out, and write the files.
 
     Raises:
         PlanError: not even the shortest length fits into what is left of the budget.
@@ -91,7 +92,7 @@ def prepare_rounds(
         samples=samples,
         next_round=1 + max((sample.round for sample in samples), default=-1),
     )
-    left_s = rounds.deadline_s - site.clock.now_s()
+    left_s = rounds.deadline_s - site.clock.now_s() - search_s
     grid = setup.lengths or walk_lengths(setup.chunk_tokens, most_tokens(setup, site.scratch))
     grid = tuple(length for length in grid if length < min(findings.refused, default=length + 1))
     if setup.lengths is None:

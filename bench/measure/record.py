@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.arms.case import Case, Outcome
 from bench.measure.plan import Plan
+from bench.measure.settings import SettingSearch
 from kvio.errors import UserError
 
-SCHEMA = 2
+SCHEMA = 3
 # schema that a column of samples.csv came with; files of older ones lack it
 SINCE = {"load_fraction": 2}
 
@@ -86,6 +87,7 @@ class RunRecord(BaseModel):
     kv_bytes_at: dict[int, int] = {}
     chunk_tokens: int
     series: dict[str, SeriesInfo] = {}
+    searches: dict[str, SettingSearch] = {}  # by load series of layout `best`; since schema 3
     machine: dict[str, Any] = {}
     software: dict[str, Any] = {}
     storage: dict[str, Any] = {}
@@ -108,7 +110,8 @@ _TYPES: Mapping[str, Any] = {
 
 
 OLDER_COLUMNS = tuple(
-    tuple(name for name in COLUMNS if SINCE.get(name, 1) <= schema) for schema in range(1, SCHEMA)
+    tuple(name for name in COLUMNS if SINCE.get(name, 1) <= schema)
+    for schema in range(1, max(SINCE.values()))
 )
 
 
@@ -134,11 +137,15 @@ def read_run(folder: Path) -> RunRecord:
         RecordError: no run.json, not ours, or written by a newer kvcross.
     """
     path = folder / "run.json"
+    if folder.is_file():
+        raise RecordError(f"{folder}: a file; name the folder of a sweep, results/<model>/<machine>/<run>")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecordError(f"{folder}: no run.json here; name a folder that a sweep has written") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise RecordError(f"{path}: not readable as JSON: {error}") from None
     number = content.get("schema_number") if isinstance(content, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
@@ -253,8 +260,12 @@ def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
     path = folder / "samples.csv"
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecordError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise RecordError(f"{folder}: no samples.csv here, so nothing can be derived; sweep again") from None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: not a text file (byte {error.start})") from None
     notices: tuple[Notice, ...] = ()
     whole, newline, rest = text.rpartition("\n")
     if rest:

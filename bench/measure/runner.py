@@ -12,6 +12,7 @@ from bench.measure.jobs import CaseRefused, JobDone, JobFailed, RoundJob, Sample
 from bench.measure.policy import Observer, Policy, Progress
 from bench.measure.record import Notice, RunRecord, Sample, SampleWriter
 from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
+from bench.measure.settings import settle
 from bench.measure.setup import load_of
 from bench.measure.source import Source
 from kvio.errors import FailedError
@@ -130,7 +131,7 @@ def plan_round(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> Ro
         groups, num_samples=dict(enumerate(counts)), seed=plan.seed * 1_000_003 + rounds.next_round
     )
     return RoundJob(
-        plan=plan,
+        plan=settle(plan, rounds.run.searches),
         number=rounds.next_round,
         passes=passes,
         start_s=rounds.start_s,

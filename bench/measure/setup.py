@@ -148,18 +148,10 @@ def _require_one_world(plan: Plan) -> None:
 
 
 def _require_ranks(plan: Plan, model: Model) -> None:
-    """Each rank has whole heads, and a device of its own."""
-    ranks, attention = plan.tensor_parallel, model.geometry.attention
+    """Each rank has a device of its own; that it has whole heads its layout has checked."""
+    ranks = plan.tensor_parallel
     if ranks == 1:
         return
-    heads = attention.num_heads
-    shared = getattr(attention, "num_kv_heads", ranks)  # MLA has none, every rank keeps its latents
-    if heads % ranks or (shared % ranks and ranks % shared):
-        fitting = [n for n in range(2, heads + 1) if heads % n == 0 and (shared % n == 0 or n % shared == 0)]
-        raise PlanError(
-            f"{model.key}: {heads} attention heads ({shared} of K and V) cannot be divided among {ranks} ranks; "
-            f"try --tp {', '.join(map(str, fitting))}"
-        )
     if plan.hybrid:
         raise PlanError(
             "the hybrid arm is measured on one rank only: the ranks would meet at different tokens; "
@@ -192,7 +184,7 @@ def _load_series(spec: LoadSpec, layout: KVLayout) -> LoadSeries:
         request_bytes=spec.request_bytes,
     )
     geometry = ChunkGeometry(layout, preset)
-    return LoadSeries(f"{spec.backend}/{spec.preset}", spec, geometry, depth.in_flight)
+    return LoadSeries(spec.series, spec, geometry, depth.in_flight)
 
 
 def _require_known_options(spec: LoadSpec, kind: BackendKind) -> None:

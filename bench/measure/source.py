@@ -112,7 +112,7 @@ class SimulatedSource:
             seed = random.Random(f"{job.seed}/{job.number}").getrandbits(32)
             arms = {series: self._arm(case, seed) for series, case in cases.items()}
             yield from measure_passes(job, arms, clock=self._clock)
-        else:
+        elif isinstance(job, PreflightJob):
             yield from self._preflight(job)
         yield JobDone()
 

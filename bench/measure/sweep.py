@@ -16,10 +16,11 @@ from bench.measure.header import (
 )
 from bench.measure.machine import comparable
 from bench.measure.plan import Plan, PlanError
-from bench.measure.policy import Observer, Policy
+from bench.measure.policy import Observer, Policy, SearchPolicy
 from bench.measure.prepare import look_ahead, prepare_rounds
 from bench.measure.record import Notice, RunRecord, Sample, SampleWriter, read_run, read_samples, write_run
 from bench.measure.runner import MeasureError, Rounds, run_rounds
+from bench.measure.search import find_settings, plan_search
 from bench.measure.setup import Setup, work_out
 from bench.measure.site import Site, open_site
 from kvio.backends.protocol import KVIOError
@@ -30,6 +31,7 @@ class Hands:
     """Who decides and who listens."""
 
     policy: Policy
+    search: SearchPolicy
     observer: Observer
 
 
@@ -117,9 +119,19 @@ def _carry_out(
         findings = look_ahead(setup, site, start_s=start_s, checked=bool(run.checks), observer=hands.observer)
         run = note_findings(run, findings)
         write_run(folder, run)
+        search = plan_search(run, setup, samples)
         rounds = prepare_rounds(
-            setup, site, run, findings=findings, start_s=start_s, samples=samples, observer=hands.observer
+            setup,
+            site,
+            run,
+            findings=findings,
+            start_s=start_s,
+            samples=samples,
+            search_s=search.limit_s,
+            observer=hands.observer,
         )
+        run = rounds.run = find_settings(search, rounds, site, decide=hands.search, observer=hands.observer)
+        write_run(folder, run)
         run_rounds(
             rounds,
             source=site.source,

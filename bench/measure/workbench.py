@@ -121,7 +121,7 @@ class Workbench:
             make_blocks=lambda tokens: KVBlocks(self.setup.layout, tokens, self.device),
             device=self.device,
             now_s=self.now_s,
-            evidence=_evidence_of(load, store.directory),
+            evidence=evidence_of(load, store.directory),
             first_token=None if first_token is None else lambda _, tokens: first_token.time(tokens),
         )
 
@@ -178,7 +178,8 @@ def open_workbench(setup: Setup, *, longest: int, now_s: Callable[[], float], se
     return Workbench(setup, built, layout, device, now_s)
 
 
-def _evidence_of(load: LoadSeries, directory: Path) -> Evidence:
+def evidence_of(load: LoadSeries, directory: Path) -> Evidence:
+    """What can be known of the reads of one series from files in `directory`."""
     server = find_server(load)
     if server is None:
         return KernelEvidence(describe_storage(directory), find_backend(load.spec.backend).read_path)
@@ -204,7 +205,8 @@ def make_arms(
     for load in bench.setup.loads:
         if not {load.name, name_hybrid(load.name)} & set(series):
             continue
-        store = ChunkStore.open(rank_directory(store_dirs[load.name], group.rank(), group.size()))
+        directory = rank_directory(store_dirs[load.name], group.rank(), group.size())
+        store = ChunkStore.open(directory, preset=load.geometry.preset)
         arm = bench.load_arm(store, load, first_chunk=first_chunk.get(load.name, 0), first_token=step)
         arms[load.name] = arm
         if name_hybrid(load.name) in store_dirs:

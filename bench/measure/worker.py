@@ -18,9 +18,10 @@ from bench.arms.shard import NotDivisibleError
 from bench.arms.together import RankShortError, guard
 from bench.measure.checks import look_ahead
 from bench.measure.clock import Clock, MonotonicClock
-from bench.measure.jobs import Job, JobDone, JobFailed, Message, PreflightJob, RoundJob, Seat
+from bench.measure.jobs import Job, JobDone, JobFailed, Message, PreflightJob, RoundJob, SearchJob, Seat
 from bench.measure.sampling import measure_passes
 from bench.measure.setup import work_out
+from bench.measure.trials import search_all
 from bench.measure.workbench import DeviceError, make_arms, next_chunks, open_workbench, pick_device
 from kvio.backends.protocol import KVIOError
 from kvio.child import die_with_parent
@@ -86,6 +87,9 @@ def _carry_out(job: Job, clock: Clock) -> Iterator[Message]:
     if isinstance(job, PreflightJob):
         yield from look_ahead(job, clock)
         group.leave()
+        yield JobDone()
+    elif isinstance(job, SearchJob):
+        yield from search_all(job, clock)
         yield JobDone()
     else:
         yield from _measure(job, clock)

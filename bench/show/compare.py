@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.analyse.answer import Analysis, SweetSpot
-from bench.measure.record import RunRecord, Sample
+from bench.measure.record import RunRecord, Sample, SeriesInfo
 from bench.show.facts import (
     cache_state,
     data_path,
@@ -67,9 +67,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The spots of several runs, one row each, in the order of `HEADINGS`."""
+    """The spots of several runs, one row each, in the order of `HEADINGS`; what else differs, a line each."""
 
     rows: tuple[tuple[str, ...], ...]
+    remarks: tuple[str, ...] = ()
 
     def table(self) -> Table:
         """For a terminal."""
@@ -82,7 +83,7 @@ class Comparison:
 
     def plain(self) -> str:
         """For a log: no colours, no control characters, no wrapping."""
-        return "\n".join(align([HEADINGS, *self.rows]))
+        return "\n".join([*align([HEADINGS, *self.rows]), *self.remarks])
 
 
 def differing_facts(runs: Sequence[RunRecord]) -> dict[str, tuple[str, ...]]:
@@ -124,7 +125,24 @@ def compare(results: Sequence[Result]) -> Comparison:
         for series in load_series(result.run, result.analysis)
         for spot in spots_of(result.analysis, series)
     ]
-    return Comparison(tuple(rows))
+    return Comparison(tuple(rows), tuple(differing_settings(runs)))
+
+
+def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
+    """A line for each load series that not all runs read with the same threads, depth and request size."""
+    lines = []
+    names = dict.fromkeys(name for run in runs for name, info in run.series.items() if info.arm == "load")
+    for name in names:
+        said = {run.run_id: _say_reading(run.series[name]) for run in runs if name in run.series}
+        if len(set(said.values())) > 1:
+            each = "; ".join(f"{printable(run_id)}: {setting}" for run_id, setting in said.items())
+            lines.append(f"{printable(name)}: the settings differ: {each}")
+    return lines
+
+
+def _say_reading(info: SeriesInfo) -> str:
+    said = {name: info.settings.get(name) for name in ("num_threads", "queue_depth", "request_bytes")}
+    return ", ".join(f"{name} {format_fact(value)}" for name, value in said.items())
 
 
 def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:

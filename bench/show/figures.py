@@ -75,7 +75,7 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     timed = (
         f"time of the next {format_tokens(suffix)} tokens" if suffix else "time, first-token step included"
     )
-    _scale_axes(axes, samples, analysis, ylabel=f"{timed} (s, ms)")
+    _scale_axes(axes, samples, analysis, ylabel=timed)
     if len(curves) > MOST_IN_LEGEND:
         draw_many(axes, curves, recompute)
     else:

@@ -3,10 +3,11 @@
 import csv
 import io
 from collections.abc import Sequence
+from math import inf
 
 from bench.analyse.answer import Crossing, Point, SweetSpot
-from bench.analyse.modelled import ModelledAnswer
-from bench.analyse.rowcheck import RowOutcome, median_error
+from bench.analyse.modelled import UNDECIDED, ModelledAnswer, faster_arm
+from bench.analyse.rowcheck import Compared, RowOutcome, count_inside, median_error
 from bench.show.numbers import (
     format_bytes,
     format_rate,
@@ -19,7 +20,7 @@ from bench.show.numbers import (
 from bench.show.sentence import short_answer
 from bench.show.table import align
 
-HEADINGS = ("prefix tokens", "recompute", "load", "recompute/load", "KV read", "GB/s", "break-even")
+HEADINGS = ("prefix tokens", "recompute", "load", "recompute/load", "faster", "KV read", "GB/s", "break-even")
 CSV_COLUMNS = (
     "modelled",
     "setting",
@@ -30,6 +31,7 @@ CSV_COLUMNS = (
     "load_s",
     "load_low_s",
     "load_high_s",
+    "faster",
     "fixed_s",
     "num_bytes",
     "read_bytes_per_s",
@@ -50,6 +52,7 @@ def _cells(point: Point) -> tuple[str, ...]:
         format_seconds_estimate(point.recompute_s),
         format_seconds_estimate(point.load_s),
         format_ratio_estimate(point.ratio),
+        faster_arm(point),
         format_bytes(point.num_bytes),
         "—" if rate is None else round_digits(rate.value / 1e9),
         format_rate(point.break_even_bytes_per_s),
@@ -74,6 +77,7 @@ def say_spot(spot: SweetSpot) -> str:
         "recompute_always_wins": f"{loading} is never faster than {other}: {short_answer(spot)}",
     }[spot.verdict]
     details = [*map(_say_crossing, spot.crossings), spot.reason]
+    details += [notice.replace("_", " ") for notice in spot.notices if notice.startswith(UNDECIDED)]
     if spot.export_tokens is not None:
         details.append(f"{format_tokens(spot.export_tokens)} in whole chunks")
     return f"{words} ({'; '.join(details)})"
@@ -97,10 +101,21 @@ def answer_csv(answer: ModelledAnswer) -> str:
     for point in answer.points:
         recompute, load, rate = point.recompute_s, point.load_s, point.bytes_per_s
         times = [getattr(one, name) for one in (recompute, load) for name in ("value", "low", "high")]
-        cells = ["true", answer.label, point.prefix_tokens, *times, point.first_token_s, point.num_bytes]
+        cells = ["true", answer.label, point.prefix_tokens, *times, faster_arm(point)]
+        cells += [point.first_token_s, point.num_bytes]
         cells += [None if rate is None else rate.value, point.break_even_bytes_per_s, *spots]
         writer.writerow(["" if cell is None else cell for cell in cells])
     return stream.getvalue()
+
+
+def _say_compared(one: Compared) -> str:
+    said = f"{one.quantity} {one.modelled:.4g} modelled"
+    if one.low is not None and one.high is not None:
+        said += f" [{one.low:.4g}–{'∞' if one.high == inf else f'{one.high:.4g}'}]"
+    said += f", {one.published:.4g} published, {100 * one.error:+.1f} %"
+    if one.wide:
+        said += ", take the bounds and not the number"
+    return f"{said}, OUTSIDE of the bounds" if one.inside is False else said
 
 
 def outcome_lines(outcomes: Sequence[RowOutcome]) -> list[str]:
@@ -118,16 +133,15 @@ def outcome_lines(outcomes: Sequence[RowOutcome]) -> list[str]:
             if outcome.calibrated
             else "modelled"
         )
-        numbers = ", ".join(
-            f"{one.quantity} {one.modelled:.4g} modelled, {one.published:.4g} published, {100 * one.error:+.1f} %"
-            for one in outcome.compared
-        )
-        lines.append(f"{name}: {how}: {numbers}")
+        lines.append(f"{name}: {how}: {', '.join(map(_say_compared, outcome.compared))}")
     for calibrated in (True, False):
         error, count = median_error([one for one in outcomes if one.calibrated is calibrated])
         if count and any(one.calibrated for one in outcomes):
             kind = "of calibrated setups" if calibrated else "of other setups"
             lines.append(f"rows {kind}: {100 * (error or 0.0):.1f} % over {count} rows")
+    inside, bounded = count_inside(outcomes)
+    if bounded:
+        lines.append(f"within the modelled bounds: {inside} of {bounded} published numbers")
     error, count = median_error(outcomes)
     lines.append(f"median error: {'—' if error is None else f'{100 * error:.1f}'} % over {count} rows")
     return lines

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.measure.record import RunRecord, Sample
+from bench.measure.settings import SettingSearch
 from bench.show.facts import (
     arm_label,
     cache_state,
@@ -109,8 +110,21 @@ def fact_sections(run: RunRecord) -> tuple[Facts, ...]:
 
 
 def check_rows(run: RunRecord) -> tuple[tuple[str, str, str], ...]:
-    """(check, what it gave, "ok" | "bad" | "" when it neither passes nor fails) of every recorded check."""
-    return tuple((_say_check(name), *_say_result(result)) for name, result in run.checks.items())
+    """(check, what it gave, "ok" | "bad" | "" when it neither passes nor fails) of every recorded check and search."""
+    checks = [(_say_check(name), *_say_result(result)) for name, result in run.checks.items()]
+    return (*checks, *((printable(name), say_search(search), "") for name, search in run.searches.items()))
+
+
+def say_search(search: SettingSearch) -> str:
+    """What a search chose: "4 threads, 16 in flight, 4 MiB requests: 1.21 GB/s (searched 9 settings in 6.02 s; …)"."""
+    chosen, own = search.chosen, search.default
+    if chosen is None:
+        return f"the layout's own threads, depth and request size, not searched: {printable(search.reason)}"
+    beside = "none proved faster than these, the layout's own"
+    if own is not None and own != chosen:
+        beside = f"the layout's own {own}: {format_rate(search.bytes_per_s(own))}"
+    tried = f"searched {len(search.trials)} settings in {format_seconds(search.seconds)}"
+    return f"{chosen}: {format_rate(search.bytes_per_s(chosen))} ({tried}; {beside})"
 
 
 def _say_check(name: str) -> str:

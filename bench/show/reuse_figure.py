@@ -15,6 +15,7 @@ from bench.analyse.reuse.savings import Prices
 from bench.show.numbers import format_tokens
 from bench.show.write import write_bytes_safely
 
+WHERE_FASTER = "load where faster"
 LABELS = {"lru": "LRU", "lfu": "LFU", "fifo": "FIFO", "optimal": "optimal (Belady)"}
 
 
@@ -65,12 +66,9 @@ def draw_savings(axes: Axes, table: pd.DataFrame, prices: Prices) -> None:
         prices: what recomputing and loading cost.
     """
     points = table[table["capacity_tokens"] > 0].sort_values("capacity_tokens")
-    names = {
-        "free_hit": "if a hit is free (bound)",
-        "always_load": "load every hit",
-        "beyond_crossover": loaded_rule(prices),
-    }
-    for (strategy, label), style in zip(names.items(), (":", "--", "-"), strict=True):
+    styles = {"free_hit": ":", "always_load": "--", "beyond_crossover": "-.", "where_faster": "-"}
+    for strategy, name in strategy_names(prices).items():
+        style, label = styles[strategy], f"{name} (bound)" if strategy == "free_hit" else name
         share = points[f"{strategy}_saved_s"] / points["recompute_s"] * 100
         axes.plot(points["capacity_tokens"], share, style, marker="o", markersize=3, label=label)
     axes.axhline(0.0, color="0.7", linewidth=0.8)
@@ -82,16 +80,24 @@ def draw_savings(axes: Axes, table: pd.DataFrame, prices: Prices) -> None:
 
 
 def loaded_rule(prices: Prices) -> str:
-    """Which hits are loaded."""
+    """Which hits are loaded by C*, and in words where there is none."""
     tokens = prices.crossover_tokens
     if tokens is None:
-        return "load where faster"
+        return WHERE_FASTER
     name = "modelled C*" if prices.modelled else "C*"
-    return (
-        f"never load ({name} = ∞)"
-        if math.isinf(tokens)
-        else f"load from {name} = {format_tokens(tokens)} tokens"
-    )
+    if math.isinf(tokens):
+        return f"never load, no {name}: recompute always wins"
+    if tokens == 0:
+        return f"always load, no {name}: load always wins"
+    return f"load from {name} = {format_tokens(tokens)} tokens"
+
+
+def strategy_names(prices: Prices) -> dict[str, str]:
+    """What a person calls each strategy that saves seconds; loading from C* only where there is a rule of C*."""
+    names = {"free_hit": "if a hit is free", "always_load": "load every hit"}
+    if prices.crossover_tokens is not None:
+        names["beyond_crossover"] = loaded_rule(prices)
+    return {**names, "where_faster": WHERE_FASTER}
 
 
 def draw_rounds(axes: Axes, table: pd.DataFrame, column: str, *, label: str) -> None:

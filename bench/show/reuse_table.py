@@ -9,13 +9,13 @@ import pandas as pd
 from bench.analyse.reuse.savings import Prices
 from bench.analyse.reuse.trace import Trace
 from bench.show.numbers import MISSING, format_bytes, format_tokens, printable, round_digits
-from bench.show.reuse_figure import LABELS, loaded_rule
+from bench.show.reuse_figure import LABELS, WHERE_FASTER, strategy_names
 from bench.show.table import align
 
 PER_HEADING = {
     "recompute_s": "recompute [s]",
     "always_load_s": "load every hit [s]",
-    "where_faster_s": "load where faster [s]",
+    "where_faster_s": f"{WHERE_FASTER} [s]",
 }
 
 
@@ -58,24 +58,27 @@ def hit_lines(table: pd.DataFrame, kv_bytes_per_token: float | None) -> list[str
 
 
 def saving_lines(table: pd.DataFrame, prices: Prices) -> list[str]:
-    """Prefill seconds and GPU-seconds saved: the bound of free hits, every hit loaded, hits beyond C* loaded."""
-    rows = [
-        [
-            *("pool", "policy", "capacity [tokens]", "if a hit is free [s]", "load every hit [s]"),
-            *(f"{loaded_rule(prices)} [s]", "GPU-s if free", "GPU-s so loaded"),
-        ]
+    """Prefill seconds saved by each strategy, and the GPU-seconds of the bound and of the best that loading can do."""
+    names = strategy_names(prices)
+    gpu = {"free_hit": "GPU-s if free", "where_faster": "GPU-s where faster"}
+    heading = [
+        "pool",
+        "policy",
+        "capacity [tokens]",
+        *(f"{name} [s]" for name in names.values()),
+        *gpu.values(),
     ]
+    rows = [heading]
     several = table["pool"].nunique() > 1
     for row in records(table):
-        saved = [row["free_hit_saved_s"], row["always_load_saved_s"], row["beyond_crossover_saved_s"]]
-        gpu = [row["free_hit_gpu_saved_s"], row["beyond_crossover_gpu_saved_s"]]
+        saved = [row[f"{strategy}_saved_s"] for strategy in names]
         rows.append(
             [
                 row["pool"] if several else MISSING,
                 LABELS[row["policy"]],
                 format_tokens(row["capacity_tokens"]),
                 *(f"{round_digits(seconds)} ({seconds / row['recompute_s']:.1%})" for seconds in saved),
-                *map(round_digits, gpu),
+                *(round_digits(row[f"{strategy}_gpu_saved_s"]) for strategy in gpu),
             ]
         )
     return [*describe_prices(table, prices), "saved by", *align(_without_missing_columns(rows))]

@@ -21,4 +21,9 @@ def compare(folders: Annotated[list[Path], typer.Argument(help="result folders")
         run, (samples, _) = read_run(folder), read_samples(folder)
         results.append(Result(run, samples, analyse(run, samples)))
     comparison = compare_results(results)
-    out.print(comparison.table() if out.is_terminal else comparison.plain(), markup=False)
+    if not out.is_terminal:
+        out.print(comparison.plain(), markup=False)
+        return
+    out.print(comparison.table())
+    for line in comparison.remarks:
+        out.print(line, markup=False)

@@ -14,7 +14,7 @@ from bench.analyse.reuse.pools import (
     spread_round_robin,
 )
 from bench.analyse.reuse.read import read_trace
-from bench.analyse.reuse.rounds import MultiRound, generate_conversations
+from bench.analyse.reuse.rounds import LEAST, MultiRound, generate_conversations
 from bench.analyse.reuse.trace import IntArray, Trace, merge_blocks
 from bench.measure.plan import PlanError
 from bench.measure.units import parse_duration
@@ -70,16 +70,32 @@ def parse_workload(text: str, block_tokens: int) -> MultiRound:
                 f"--generate: {part!r} is not one of {', '.join(f'{n}=' for n in WORKLOAD_NAMES)} once"
             )
         try:
-            asked[WORKLOAD_NAMES[name]] = parse_duration(value) if name == "gap" else int(float(value))
+            asked[WORKLOAD_NAMES[name]] = parse_duration(value) if name == "gap" else _read_whole(value)
         except (ValueError, OverflowError):
-            raise PlanError(f"--generate: {part!r} is not a number") from None
+            kind = "a duration such as 500ms or 1s" if name == "gap" else "a whole number"
+            raise PlanError(f"--generate: {part!r:.80} is not {kind}") from None
     missing = [name for name in ("users", "rounds") if WORKLOAD_NAMES[name] not in asked]
     if missing:
         raise PlanError(f"--generate needs {' and '.join(f'{name}=' for name in missing)}")
+    for name, keyword in WORKLOAD_NAMES.items():
+        if keyword in LEAST and asked.get(keyword, LEAST[keyword]) < LEAST[keyword]:
+            raise PlanError(f"--generate: {name} must be at least {LEAST[keyword]}, got {asked[keyword]}")
     try:
         return MultiRound(**asked)
     except ValueError as error:
         raise PlanError(f"--generate: {error}") from None
+
+
+def _read_whole(text: str) -> int:
+    """A whole number, also as 1e3.
+
+    Raises:
+        ValueError, OverflowError: it is none.
+    """
+    value = float(text)
+    if value != int(value):
+        raise ValueError(text)
+    return int(value)
 
 
 def find_instances(workload: Workload, routing: Routing) -> IntArray | None:

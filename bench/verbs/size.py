@@ -7,6 +7,7 @@ import typer
 
 from bench.analyse.demand import find_demand
 from bench.analyse.deployment import Prices, Sizing
+from bench.analyse.describe_machine import Setting
 from bench.analyse.sizing_tables import size_tables
 from bench.catalog.devices import read_devices
 from bench.measure.units import parse_bytes, parse_duration, parse_rate
@@ -14,15 +15,16 @@ from bench.show.sizing_figure import write_sizing_figure
 from bench.show.sizing_text import sizing_text
 from bench.verbs.calculated import Csv, Plot, require_places, show_tables
 from bench.verbs.options import Catalogue, Json, option, parsed, require_unused
+from bench.verbs.size_basis import read_basis, read_throughput
 from bench.verbs.size_question import (
     find_drive,
     find_media,
     find_rate,
     find_stored,
-    read_basis,
     read_requests,
-    read_throughput,
 )
+
+OF_A_MACHINE = ("num_gpus", "dtype", "engine")
 
 
 def size(
@@ -34,6 +36,12 @@ def size(
     from_: Annotated[
         Path | None, typer.Option("--from", help="model and throughput of this result folder")
     ] = None,
+    gpu: Annotated[
+        str | None, option("throughput of --model on this GPU of the catalogue, modelled and not measured")
+    ] = None,
+    num_gpus: Annotated[int, option("with --gpu: tensor-parallel GPUs that run the model together")] = 1,
+    dtype: Annotated[str, option("with --gpu: of the weights, bfloat16, float16, fp8")] = "bfloat16",
+    engine: Annotated[str, option("with --gpu: vllm, or kernels for a bound without an engine")] = "vllm",
     measured_gpus: Annotated[int, option("GPUs that measured it together")] = 1,
     utilisation: Annotated[float, option("share of the measured throughput to plan with")] = 1.0,
     requests_per_s: Annotated[float | None, option("requests to sustain")] = None,
@@ -75,12 +83,26 @@ def size(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """GPUs, storage and cost of a target throughput, with and without reuse; modelled from one measured rate."""
+    """GPUs, storage and cost of a target throughput, with and without reuse; modelled from one rate."""
     require_places(csv, plot)
-    basis = read_basis(model, from_, throughput=throughput, kv_dtype=kv_dtype, tp=tp)
+    devices, machine = read_devices(catalogue), None
+    if gpu is None:
+        require_unused(context, OF_A_MACHINE, "describes the machine of --gpu: add --gpu and --model")
+    else:
+        require_unused(context, ("tp", "measured_gpus"), "is what --num-gpus says of --gpu: leave it out")
+        machine = Setting(gpu, num_gpus, dtype, kv_dtype or "bfloat16", engine)
+    basis = read_basis(
+        model,
+        from_,
+        throughput=throughput,
+        machine=machine,
+        devices=devices,
+        kv_dtype=kv_dtype,
+        tp=tp,
+    )
     drive = find_drive(
         ssd,
-        read_devices(catalogue),
+        devices,
         capacity_bytes=parsed(parse_bytes, drive_capacity),
         read_bytes_per_s=parsed(parse_rate, drive_read),
         dwpd=dwpd,

@@ -1,71 +1,18 @@
-"""What `size` is asked: requests, throughput, store, drive and prices, read from its options and checked."""
+"""What `size` is asked: requests, store, drive and prices, read from its options and checked."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.analyse.analysis import analyse
 from bench.analyse.capacity import Cache
-from bench.analyse.demand import Demand, Request, Work, mean_request, work_in_flops, work_in_seconds
+from bench.analyse.demand import Demand, Request, mean_request
 from bench.analyse.drives import Drive, dwpd_of_tbw
 from bench.analyse.inputs import InputError, require_positive
 from bench.analyse.reuse.read import read_trace
-from bench.analyse.reuse.savings import MeasuredCurve
 from bench.analyse.reuse.simulate import capacity_in_tokens, require_policy, simulate
-from bench.analyse.sizing import Throughput, measured_throughput, recompute_curve
 from bench.analyse.tokencost import DRAM, SSD, Keeping
-from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices, Ssd
 from bench.catalog.figure import pick_figure
-from bench.measure.record import read_run, read_samples
 from bench.verbs.options import parsed
-
-
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """Whose KV is stored, and how the work of a prefill is counted."""
-
-    cache: Cache
-    work: Work
-    work_unit: str
-    curve: MeasuredCurve | None = None
-    source: str = ""
-
-
-def read_basis(
-    model: str | None, sweep: Path | None, *, throughput: float | None, kv_dtype: str | None, tp: int
-) -> Basis:
-    """From a model and the user's throughput, or from a sweep.
-
-    Raises:
-        InputError: neither, or both.
-    """
-    if sweep is None:
-        if model is None or throughput is None:
-            raise InputError("give --model and --throughput (tokens/s measured), or --from RESULT")
-        cache = Cache(resolve_model(model), kv_dtype or "bfloat16", tp)
-        return Basis(cache, work_in_flops(cache.model.geometry), "FLOPs")
-    if model is not None or throughput is not None:
-        raise InputError("--from names model and throughput: leave --model and --throughput out")
-    run, (samples, _) = read_run(sweep), read_samples(sweep)
-    if run.plan.suffix_tokens:
-        raise InputError(f"{sweep}: asked the marginal question (--suffix-tokens); whole prompts are needed")
-    curve = recompute_curve(analyse(run, samples).points, str(sweep))
-    kept = kv_dtype or run.plan.kv_dtype or run.plan.dtype
-    return Basis(
-        Cache(resolve_model(run.plan.model), kept, tp), work_in_seconds(curve), "seconds", curve, str(sweep)
-    )
-
-
-def read_throughput(
-    basis: Basis, demand: Demand, requests: Sequence[Request], *, given: float | None, num_gpus: int
-) -> Throughput:
-    """The user's number, or what the sweep measured at the requests' lengths."""
-    if basis.curve is None:
-        return Throughput(given or 0.0, num_gpus, "as given, for prompts of this length")
-    lengths = [tokens for tokens, _ in requests]
-    source = f"one request at a time: {basis.source}"
-    return measured_throughput(demand, basis.curve, num_gpus=num_gpus, source=source, lengths=lengths)
 
 
 @dataclass(frozen=True, slots=True)

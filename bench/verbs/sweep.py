@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bench.analyse.policy import choose_lengths
+from bench.analyse.tune import search_settings
 from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec, parse_lengths
 from bench.measure.record import read_run
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
@@ -56,7 +57,9 @@ def sweep(
     ] = False,
     buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
-    threads: Annotated[int | None, option("reading threads; default the layout's")] = None,
+    threads: Annotated[
+        int | None, option("reading threads; default the layout's, searched for layout best")
+    ] = None,
     queue_depth: Annotated[
         int | None, option("reads in flight over all threads; of posix, the threads; default the layout's")
     ] = None,
@@ -149,7 +152,7 @@ def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     with SweepProgress(out, plan.budget_s) as progress:
-        hands = Hands(policy=choose_lengths, observer=progress)
+        hands = Hands(policy=choose_lengths, search=search_settings, observer=progress)
         if resume is None:
             folder = run_sweep(plan, root=results, data_dir=data_dir, hands=hands)
         else:

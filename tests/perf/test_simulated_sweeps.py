@@ -9,6 +9,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 import bench.measure.record
 from bench.analyse.analysis import analyse
 from bench.analyse.policy import choose_lengths
+from bench.analyse.tune import search_settings
 from bench.measure.plan import LoadSpec, Plan, SimulationSpec
 from bench.measure.record import Sample, read_run, read_samples
 from bench.measure.sweep import Hands, run_sweep
@@ -32,7 +33,7 @@ def _covers(seed: int, noise: float, root: Path) -> bool:
         simulation=SimulationSpec(round_noise=noise),
         seed=seed,
     )
-    folder = run_sweep(plan, root=root, data_dir=root, hands=Hands(choose_lengths, Silent()))
+    folder = run_sweep(plan, root=root, data_dir=root, hands=Hands(choose_lengths, search_settings, Silent()))
     spots = analyse(read_run(folder), read_samples(folder)[0]).spots
     shutil.rmtree(folder)
     (spot,) = (spot for spot in spots if (spot.kind, spot.statistic) == ("whole", "p50"))

@@ -4,6 +4,7 @@ Source of the format: kvcache-ai/Mooncake, FAST25-release (traces): timestamp in
 and output_length in tokens, hash_ids of the prompt's blocks of 512 tokens, the last block may be partial.
 """
 
+import codecs
 import gzip
 import json
 import math
@@ -140,6 +141,8 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     number = 0
     while line := file.readline(MOST_LINE_BYTES + 1):
         number += 1
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         if len(line) > MOST_LINE_BYTES and not line.endswith(b"\n"):
             yield number, None
             while (rest := file.readline(MOST_LINE_BYTES)) and not rest.endswith(b"\n"):

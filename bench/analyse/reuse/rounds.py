@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from bench.analyse.reuse.read import MOONCAKE_BLOCK_TOKENS
 from bench.analyse.reuse.trace import IntArray, Trace, dense_ids
 
+LEAST = {
+    **{"num_users": 1, "num_rounds": 1, "system_tokens": 0, "history_tokens": 0},
+    **{"question_tokens": 1, "answer_tokens": 0, "block_tokens": 1, "seed": 0},
+}
 MOST_REFERENCES = 200_000_000  # about 5 GB while they are made
 
 
@@ -46,10 +50,9 @@ class MultiRound:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = {"num_users": 1, "num_rounds": 1, "question_tokens": 1, "block_tokens": 1}
-        for name in ("system_tokens", "history_tokens", "answer_tokens", *least):
-            if getattr(self, name) < least.get(name, 0):
-                raise ValueError(f"{name} must be at least {least.get(name, 0)}, got {getattr(self, name)}")
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         longest = self.system_tokens + self.history_tokens
         longest += self.num_rounds * (self.question_tokens + self.answer_tokens)
         most = self.num_users * self.num_rounds * -(-longest // self.block_tokens)

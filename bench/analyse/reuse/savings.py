@@ -5,12 +5,17 @@ For a request of n input tokens of which h hit:
     T(n)      recompute_s: prefill of n tokens
     L(h)      load_s: bring h tokens in, and the first-token step
     F(n)      first_token_s: that step alone
-    finish    max(T(n) - T(h), F(n)) for h > 0: the rest of the prompt is still computed, at least one step
+    finish    max(T(n) - T(h), F(n)) for h > 0: the rest of the prompt is still computed, at least one step, and
+              at most T(n)
 
     recompute          T(n)
     free hit           finish                     what a hit ratio alone promises
     always load        L(h) - F(h) + finish
     beyond crossover   the same where h reaches the crossover (none given: where it is faster), else T(n)
+    where faster       the lesser of always load and T(n), for each request: the best that loading or not can do
+
+A crossover C* compares L(h) with T(h), so it charges the first-token step to the load; a prompt that goes on behind
+its hit takes that step either way.  `where faster` charges it to neither, and never costs more than the others.
 
 No queueing and no batching: these are engine-free seconds, not the TTFT that a client sees.
 """
@@ -28,7 +33,7 @@ from bench.analyse.reuse.trace import IntArray
 
 FloatArray = NDArray[np.float64]
 Curve = Callable[[FloatArray], FloatArray]
-STRATEGIES = ("recompute", "free_hit", "always_load", "beyond_crossover")
+STRATEGIES = ("recompute", "free_hit", "always_load", "beyond_crossover", "where_faster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +127,11 @@ def fetch_seconds(hit_tokens: IntArray | FloatArray, curves: CostCurves) -> Floa
 
 
 def finish_seconds(input_tokens: IntArray, hit_tokens: IntArray, curves: CostCurves) -> FloatArray:
-    """Seconds to compute what did not hit, at least one step."""
+    """Seconds to compute what did not hit: at least one step, at most the whole prompt."""
     n, h = input_tokens.astype(np.float64), hit_tokens.astype(np.float64)
-    rest = np.maximum(curves.recompute_s(n) - curves.recompute_s(h), curves.first_token_s(n))
-    return np.where(hit_tokens > 0, rest, curves.recompute_s(n))
+    whole = curves.recompute_s(n)
+    rest = np.maximum(whole - curves.recompute_s(h), np.minimum(curves.first_token_s(n), whole))
+    return np.where(hit_tokens > 0, rest, whole)
 
 
 def _require_hits(input_tokens: IntArray, hit_tokens: IntArray) -> None:
@@ -153,7 +159,7 @@ def request_costs(
 ) -> pd.DataFrame:
     """Seconds of each request under each strategy; modelled.
 
-    Columns: input_tokens, hit_tokens, loaded (beyond the crossover), extrapolated, finish_s, and
+    Columns: input_tokens, hit_tokens, loaded (beyond the crossover), faster (loaded so), extrapolated, finish_s, and
     `<strategy>_s` for each of STRATEGIES.
 
     Args:
@@ -166,19 +172,21 @@ def request_costs(
     recompute_s = curves.recompute_s(input_tokens.astype(np.float64))
     finish_s = finish_seconds(input_tokens, hit_tokens, curves)
     always_s = fetch_seconds(hit_tokens, curves) + finish_s
-    pays = always_s < recompute_s if crossover_tokens is None else hit_tokens >= crossover_tokens
-    loaded = (hit_tokens > 0) & pays
+    faster = (hit_tokens > 0) & (always_s < recompute_s)
+    loaded = faster if crossover_tokens is None else (hit_tokens > 0) & (hit_tokens >= crossover_tokens)
     table = pd.DataFrame(
         {
             "input_tokens": input_tokens,
             "hit_tokens": hit_tokens,
             "loaded": loaded,
+            "faster": faster,
             "extrapolated": outside_range(curves, input_tokens, hit_tokens),
             "finish_s": finish_s,
             "recompute_s": recompute_s,
             "free_hit_s": finish_s,
             "always_load_s": always_s,
             "beyond_crossover_s": np.where(loaded, always_s, recompute_s),
+            "where_faster_s": np.where(faster, always_s, recompute_s),
         }
     )
     table.attrs["origin"] = ORIGIN
@@ -201,6 +209,7 @@ def total_costs(costs: pd.DataFrame, num_gpus: int = 1) -> pd.DataFrame:
         "free_hit": float(costs["finish_s"].sum()),
         "always_load": float(costs["finish_s"].sum()),
         "beyond_crossover": float(costs["finish_s"].where(costs["loaded"], costs["recompute_s"]).sum()),
+        "where_faster": float(costs["finish_s"].where(costs["faster"], costs["recompute_s"]).sum()),
     }
     rows = []
     for strategy in STRATEGIES:

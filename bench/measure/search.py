@@ -1,0 +1,134 @@
+"""Which load series get a search for their threads, depth and request size; carrying it out; what the record says."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench.measure.jobs import JobFailed, SearchJob, SettingFound
+from bench.measure.plan import Plan
+from bench.measure.policy import Observer, SearchPolicy
+from bench.measure.record import RunRecord, Sample, SeriesInfo
+from bench.measure.runner import MeasureError, Rounds
+from bench.measure.settings import SettingSearch, settle
+from bench.measure.setup import LoadSeries, Setup, name_hybrid, work_out
+from bench.measure.site import Site
+from bench.measure.space import LEAST_BYTES
+from kvio.backends import find_backend
+
+SEARCHED = "best"  # the layout whose values are ours to choose
+BUDGET_SHARE = 0.08  # for all searches together
+MOST_S = 15.0
+LEAST_S = 3.0  # for one search; in less time nothing can be told from chance
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSearch:
+    """What is to be searched.
+
+    Args:
+        series: load series that get a search.
+        limit_s: seconds for all of them together.
+        known: by series, what needs none, and why; or what an earlier part of a resumed run found.
+    """
+
+    series: tuple[str, ...] = ()
+    limit_s: float = 0.0
+    known: Mapping[str, SettingSearch] = field(default_factory=dict)
+
+
+def plan_search(run: RunRecord, setup: Setup, samples: Sequence[Sample]) -> PlannedSearch:
+    """Which series are searched: once in a run, before its first sample."""
+    if samples or run.searches:
+        return PlannedSearch(known=run.searches)
+    loads = [load for load in setup.loads if load.spec.preset == SEARCHED]
+    reasons = {load.name: reason for load in loads if (reason := _why_none(load, setup.plan)) is not None}
+    wanted = [load.name for load in loads if load.name not in reasons]
+    limit_s = min(MOST_S, BUDGET_SHARE * setup.plan.budget_s)
+    if wanted and limit_s < LEAST_S * len(wanted):
+        needed_s = LEAST_S * len(wanted) / BUDGET_SHARE
+        too_small = f"a budget of {setup.plan.budget_s:g} s leaves no time for it; {needed_s:.0f} s would"
+        reasons |= dict.fromkeys(wanted, too_small)
+        wanted = []
+    known = {name: SettingSearch(reason=reason) for name, reason in reasons.items()}
+    return PlannedSearch(tuple(wanted), limit_s if wanted else 0.0, known)
+
+
+def _why_none(load: LoadSeries, plan: Plan) -> str | None:
+    """Why there is nothing to search for this series; None where there is."""
+    kind, spec = find_backend(load.spec.backend), load.spec
+    several = kind.most_in_flight > 1
+    if not kind.moves_bytes:
+        return f"{spec.backend} reads nothing"
+    if plan.limit_bytes_per_s is not None:
+        return "under a read limit the drive gives what the limit lets through"
+    if plan.tensor_parallel > 1:
+        return "several ranks read at once, and what is best for one alone need not be so for all"
+    depth_open = spec.queue_depth is None and (several or spec.num_threads is None)
+    threads_open = several and spec.num_threads is None
+    request_open = spec.request_bytes is None and kind.from_storage
+    return None if depth_open or threads_open or request_open else "every value was given"
+
+
+def find_settings(
+    search: PlannedSearch, rounds: Rounds, site: Site, *, decide: SearchPolicy, observer: Observer
+) -> RunRecord:
+    """Carry the searches out; the header with what they chose, or why there was none.
+
+    Raises:
+        MeasureError: the searching process failed.
+    """
+    run = rounds.run
+    found = dict(search.known)
+    longest = rounds.allowed[-1]
+    if search.series and run.kv_bytes_per_token * longest < LEAST_BYTES:
+        megabytes = run.kv_bytes_per_token * longest / 1e6
+        reason = f"{longest} tokens are {megabytes:.1f} MB, too few to tell settings apart"
+        found |= {name: SettingSearch(reason=reason) for name in search.series}
+    elif search.series:
+        observer.on_phase("searching threads, queue depth and request size for this drive")
+        found |= _carry_out(search, rounds, site, decide=decide)
+    return note_searches(run.model_copy(update={"searches": found}))
+
+
+def _carry_out(
+    search: PlannedSearch, rounds: Rounds, site: Site, *, decide: SearchPolicy
+) -> dict[str, SettingSearch]:
+    job = SearchJob(
+        plan=rounds.run.plan,
+        store_dirs={name: rounds.store_dirs[name] for name in search.series},
+        most_tokens=rounds.allowed[-1],
+        decide=decide,
+        deadline_s=min(site.clock.now_s() + search.limit_s, rounds.deadline_s),
+    )
+    unfinished = SettingSearch(reason="the search was not over in time")
+    found = dict.fromkeys(search.series, unfinished)
+    for message in site.source.run(job):
+        match message:
+            case SettingFound(series, setting):
+                found[series] = setting
+            case JobFailed(reason):
+                raise MeasureError(
+                    f"search for the best setting: {reason}; try --threads, --queue-depth and --request, "
+                    f"which leave nothing to search"
+                )
+    return found
+
+
+def note_searches(run: RunRecord) -> RunRecord:
+    """The header with the settings of all series as they will be carried out, and said in their labels."""
+    settled = work_out(settle(run.plan, run.searches)).series
+    series = dict(run.series)
+    for name, search in run.searches.items():
+        if search.chosen is not None:
+            for reader in (name, name_hybrid(name)):
+                if reader in series:
+                    series[reader] = _say_chosen(series[reader], settled[reader], search.chosen.brief)
+    return run.model_copy(update={"series": series})
+
+
+def _say_chosen(info: SeriesInfo, settled: SeriesInfo, setting: str) -> SeriesInfo:
+    return info.model_copy(
+        update={
+            "label": f"{settled.label} ({setting})",
+            "settings": {**info.settings, **settled.settings},
+        }
+    )

@@ -1,0 +1,132 @@
+"""What `size` takes throughput and work from: the user's number, a sweep, or the cost model of a described machine."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bench.analyse.analysis import analyse
+from bench.analyse.capacity import Cache
+from bench.analyse.costmodel import CostModel
+from bench.analyse.demand import Demand, Request, Work, work_in_flops, work_in_seconds
+from bench.analyse.describe_machine import Setting, build_model, say_misfit
+from bench.analyse.inputs import InputError
+from bench.analyse.reuse.savings import MeasuredCurve
+from bench.analyse.sizing import Throughput, measured_throughput, recompute_curve
+from bench.analyse.spread import Pick
+from bench.catalog.config import resolve_model
+from bench.catalog.devices import Devices
+from bench.measure.record import read_run, read_samples
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Whose KV is stored, and how the work of a prefill is counted; one of `curve` and `cost`, or neither."""
+
+    cache: Cache
+    work: Work
+    work_unit: str
+    curve: MeasuredCurve | None = None
+    cost: CostModel | None = None
+    source: str = ""
+    supposed: tuple[str, ...] = ()
+
+
+def read_basis(
+    model: str | None,
+    sweep: Path | None,
+    *,
+    throughput: float | None,
+    machine: Setting | None,
+    devices: Devices,
+    kv_dtype: str | None,
+    tp: int,
+) -> Basis:
+    """From a model and the user's throughput, from a sweep, or from a model and a described machine.
+
+    Raises:
+        InputError: none of them, or several; weights that do not fit.
+    """
+    if machine is not None:
+        if sweep is not None or throughput is not None:
+            raise InputError("--gpu models what --throughput and --from measure: give one of the three")
+        if model is None:
+            raise InputError("--gpu needs the model that it runs: add --model, such as --model llama-3.1-8b")
+        return _described(model, machine, devices)
+    if sweep is not None:
+        if model is not None or throughput is not None:
+            raise InputError("--from names model and throughput: leave --model and --throughput out")
+        return _swept(sweep, kv_dtype, tp)
+    if model is None or throughput is None:
+        raise InputError(
+            "give --model and --throughput (tokens/s measured), --from RESULT, or --model and --gpu (modelled)"
+        )
+    kept = Cache(resolve_model(model), kv_dtype or "bfloat16", tp)
+    return Basis(kept, work_in_flops(kept.model.geometry), "FLOPs")
+
+
+def _swept(sweep: Path, kv_dtype: str | None, tp: int) -> Basis:
+    run, (samples, _) = read_run(sweep), read_samples(sweep)
+    if run.plan.suffix_tokens:
+        raise InputError(f"{sweep}: asked the marginal question (--suffix-tokens); whole prompts are needed")
+    curve = recompute_curve(analyse(run, samples).points, str(sweep))
+    kept = Cache(resolve_model(run.plan.model), kv_dtype or run.plan.kv_dtype or run.plan.dtype, tp)
+    return Basis(kept, work_in_seconds(curve), "seconds", curve, source=str(sweep))
+
+
+def _described(model: str, machine: Setting, devices: Devices) -> Basis:
+    known = resolve_model(model)
+    cost = build_model(known, machine, devices)
+    misfit = say_misfit(cost, devices.find_gpu(machine.gpu), known)
+    if misfit is not None:
+        raise InputError(f"--gpu {machine.gpu}: {misfit}; try --num-gpus {2 * machine.num_gpus}")
+    kept = Cache(known, machine.kv_dtype, machine.num_gpus)
+    return Basis(kept, work_modelled(cost), "modelled seconds", cost=cost, supposed=cost.notices)
+
+
+def work_modelled(cost: CostModel) -> Work:
+    """Seconds T(n) - T(h) of the cost model, at least the step that every prompt ends with."""
+    whole_s = cache(cost.recompute_s)
+
+    def work(tokens: int, past: int) -> float:
+        if past == 0:
+            return whole_s(tokens)
+        step_s = min(cost.fixed_s(tokens), whole_s(tokens))
+        return max(whole_s(tokens) - whole_s(past), step_s)
+
+    return work
+
+
+def read_throughput(
+    basis: Basis, demand: Demand, requests: Sequence[Request], *, given: float | None, num_gpus: int
+) -> Throughput:
+    """The user's number, or what the sweep measured or the model says at the requests' lengths."""
+    if basis.cost is not None:
+        return _modelled_throughput(basis.cost, requests, basis.supposed)
+    if basis.curve is None:
+        return Throughput(given or 0.0, num_gpus, "as given, for prompts of this length")
+    lengths = [tokens for tokens, _ in requests]
+    source = f"one request at a time: {basis.source}"
+    return measured_throughput(demand, basis.curve, num_gpus=num_gpus, source=source, lengths=lengths)
+
+
+def _modelled_throughput(
+    cost: CostModel, requests: Sequence[Request], supposed: tuple[str, ...]
+) -> Throughput:
+    """Prompt tokens per second of one request after the other, with the bounds of the model."""
+    lengths = Counter(tokens for tokens, _ in requests)
+
+    def rate(pick: Pick) -> float:
+        seconds = sum(count * cost.recompute_s(tokens, pick) for tokens, count in lengths.items())
+        return sum(count * tokens for tokens, count in lengths.items()) / seconds
+
+    machine = cost.label.partition(", loading from ")[0]
+    return Throughput(
+        rate("value"),
+        cost.num_gpus,
+        f"nothing was measured; one request at a time: {machine}",
+        origin="modelled",
+        bounds_tokens_per_s=(rate("high"), rate("low")) if cost.has_bounds[0] else None,
+        supposed=supposed,
+    )
