@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.analyse.tune import search_settings
 from bench.measure import sweep
 from bench.measure.clock import VirtualClock
 from bench.measure.plan import LoadSpec, Plan, PlanError
@@ -33,6 +34,6 @@ def test_finding_out_what_works_here_is_paid_from_the_budget(
             Plan(model="qwen3-8b", loads=(LoadSpec(),)),
             root=tmp_path,
             data_dir=tmp_path,
-            hands=Hands(policy=_all_lengths, observer=Silent()),
+            hands=Hands(policy=_all_lengths, search=search_settings, observer=Silent()),
         )
     assert (began, clock.now_s()) == ([100.0], 109.0)
