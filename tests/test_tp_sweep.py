@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from bench.catalog.config import describe_config
-from bench.measure.plan import Plan, PlanError
+from bench.catalog.fields import CatalogError
+from bench.measure.plan import Plan
 from bench.measure.record import read_run, read_samples
 from bench.measure.setup import work_out
 from bench.measure.stores import create_stores, most_tokens, rank_directory, store_bytes
@@ -149,7 +150,7 @@ def test_latents_are_whole_on_every_rank() -> None:
 
 
 def test_ranks_that_do_not_divide_the_heads_are_refused_before_any_process_is_started(tiny: Path) -> None:
-    with pytest.raises(PlanError, match="4 attention heads"):
+    with pytest.raises(CatalogError, match="4 attention heads"):
         work_out(Plan(model=str(tiny), tensor_parallel=3))
 
 

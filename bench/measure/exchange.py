@@ -159,6 +159,7 @@ class HybridExchange(StoreExchange):
             last_token=planned.num_tokens,
             chunk_tokens=chunk_tokens,
             sizes=PieceSizes(chunk_tokens, chunk_tokens),
+            share=0.25,  # of two chunks each side gets one, whoever is faster: recompute leaves the last to loading
             states=[job for job in planned.jobs if job.chunk_id is None],
         )
         front = prefill_over(
