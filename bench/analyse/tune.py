@@ -18,8 +18,6 @@ import statistics
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from random import Random
 
-from scipy.stats import wilcoxon
-
 from bench.measure.policy import Choice, PassOver, SearchSpace
 from bench.measure.settings import Setting
 
@@ -186,4 +184,6 @@ def decide(passes: Sequence[Rates], default: Setting, *, challenger: Setting) ->
 
 def chance_of(gains: Sequence[float]) -> float:
     """Probability of gains as high as these where there is nothing to gain: Wilcoxon's signed ranks, one-sided."""
+    from scipy.stats import wilcoxon  # half a second, which a sweep without a search need not wait for
+
     return float(wilcoxon(gains, alternative="greater").pvalue) if any(gains) else 1.0
