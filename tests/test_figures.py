@@ -163,3 +163,17 @@ def test_the_rounds_of_a_marginal_question_are_drawn() -> None:
     axes = draw(run, samples, analyse(run, samples))
     faint = [line for line in axes.lines if line.get_alpha() == 0.25]
     assert len(faint) == 3 * 6  # three series, six rounds
+
+
+def test_samples_that_the_analysis_leaves_out_are_no_rounds_of_the_figure() -> None:
+    last = max(sample.round for sample in SAMPLES)
+    spoilt = {"notices": ("above_limit",)}, {"verified": False}
+    for changes in spoilt:
+        samples = [
+            replace(s, outcome=replace(s.outcome, **changes))
+            if s.round == last and s.case.arm == "load"
+            else s
+            for s in SAMPLES
+        ]
+        axes = draw(make_run(), samples, ANALYSIS)
+        assert len([line for line in axes.lines if line.get_alpha() == 0.25]) == 2 * 3 - 1

@@ -15,6 +15,7 @@ Rounds = Mapping[int, Sequence[Outcome]]  # by round
 Table = Mapping[int, Rounds]  # by prefix length
 Medians = Mapping[int, Mapping[int, float]]  # seconds by prefix length, then by round
 COLD = frozenset({"cold", "direct"})
+LOADING = frozenset({"load", "hybrid"})
 TRIES = 3  # rounds after which a length may be given up
 USABLE_SHARE = (
     0.5  # of the rounds that tried a length; below it, what is left is chosen by what spoilt the rest
@@ -97,6 +98,16 @@ def select_load(run: RunRecord, series: str, table: Table) -> Selection:
     if asked == "warm":
         notices.append("warm: read from a warm page cache, as asked; this is no cold crossover")
     return Selection(kept, left_out.total(), tuple(notices))
+
+
+def samples_that_count(run: RunRecord, samples: Iterable[Sample], series: str) -> list[Sample]:
+    """The samples of one series that the analysis counts, in their order: all, where nothing is loaded."""
+    found = [sample for sample in samples if sample.case.series == series]
+    kept: set[int] = set()
+    for (arm, _, _), table in tabulate(found).items():
+        counted = select_load(run, series, table).table if arm in LOADING else table
+        kept |= {id(outcome) for _, _, outcome in _each(counted)}
+    return [sample for sample in found if id(sample.outcome) in kept]
 
 
 def _seldom_usable(tried: Table, kept: Table) -> list[int]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.analyse.answer import Analysis, Point, SweetSpot
+from bench.analyse.select import COLD, samples_that_count
 from bench.analyse.tiers import MEMORY_BACKENDS
 from bench.measure.record import Notice, RunRecord, Sample
 from bench.show.numbers import format_fact, format_rate, printable
@@ -26,7 +27,6 @@ SAID_BY_THE_INTERVAL = frozenset(
     }
 )
 LIMIT_KEYS = ("limit_bytes_per_s",)
-COLD = frozenset({"cold", "direct"})
 
 
 def look_up(facts: Mapping[str, Any], keys: Iterable[str]) -> object:
@@ -104,15 +104,6 @@ def arm_label(run: RunRecord, series: str, *, arm: str) -> str:
     return label if label.startswith(arm) else f"{arm}: {label}"
 
 
-def of_series(run: RunRecord, samples: Sequence[Sample], *, series: str) -> list[Sample]:
-    """The samples of one series that count: of a series asked to be cold, those that were proved so."""
-    found = [sample for sample in samples if sample.case.series == series]
-    asked = run.series[series].settings.get("cache_state") if series in run.series else None
-    if asked not in COLD:
-        return found
-    return [sample for sample in found if sample.outcome.cache_state in COLD]
-
-
 def load_series(run: RunRecord, analysis: Analysis) -> tuple[str, ...]:
     """Every load series with a point or a spot: planned ones first, in the plan's order."""
     found = {point.series for point in analysis.points} | {spot.series for spot in analysis.spots}
@@ -133,12 +124,12 @@ def _seen(values: Iterable[str | None]) -> str:
 
 def data_path(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
     """The proven way the bytes of a series took; several are joined, None when none was seen."""
-    return _seen(sample.outcome.data_path for sample in of_series(run, samples, series=series)) or None
+    return _seen(sample.outcome.data_path for sample in samples_that_count(run, samples, series)) or None
 
 
 def cache_state(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
     """The proven page-cache state of a series; in a virtual machine the host's cache is out of sight."""
-    states = {sample.outcome.cache_state for sample in of_series(run, samples, series=series)}
+    states = {sample.outcome.cache_state for sample in samples_that_count(run, samples, series)}
     return say_state(_seen(states), guest=in_virtual_machine(run)) or None
 
 

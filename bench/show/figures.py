@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, SweetSpot
+from bench.analyse.select import samples_that_count
 from bench.measure.record import RunRecord, Sample
 from bench.show.caption import caption
 from bench.show.direct_labels import MOST_IN_LEGEND, Curve, draw_many, room_for, say_spot
@@ -23,7 +24,6 @@ from bench.show.facts import (
     asked_spot,
     load_series,
     main_spot,
-    of_series,
     points_of,
     recompute_series,
     series_label,
@@ -61,7 +61,7 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     for row in rows:
         series, arm, colour, marker = row
         name = arm_label(run, series, arm=arm)
-        counted = of_series(run, samples, series=series)
+        counted = samples_that_count(run, samples, series)
         _draw_rounds(axes, [s for s in counted if s.case.suffix_tokens == suffix], colour=colour)
         known = _estimates(run, samples, analysis, series=series, arm=arm)
         curves.append(_curve(run, analysis, row, known))
