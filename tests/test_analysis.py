@@ -279,6 +279,11 @@ def test_noisy_and_few_rounds_are_noticed() -> None:
     assert any(notice.startswith("few_rounds: 4 rounds") for notice in spot(few).notices)
 
 
+def test_a_length_without_an_interval_is_not_told_what_its_interval_supposes() -> None:
+    assert not any("few_rounds" in p.notices for p in analyse(make_run(), draw(num_rounds=2)).points)
+    assert all("few_rounds" in p.notices for p in analyse(make_run(), draw(num_rounds=3)).points)
+
+
 def test_fits_are_given_for_both_arms() -> None:
     recompute, load = analyse(make_run(), draw(noise=Noise(0, sample=0))).fits
     assert recompute.coefficients == (pytest.approx(0.02), pytest.approx(2e-5), pytest.approx(4e-9))

@@ -1,10 +1,13 @@
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from bench.analyse.analysis import analyse
 from bench.show.compare import DifferentMachinesError, Result, compare, differing_facts
 from tests.sweeps import make_analysis, make_run, make_samples
+from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 
 SAMPLES = make_samples(tokens=(4096, 8192), num_rounds=2, num_samples=1)
 ANALYSIS = make_analysis(SAMPLES)
@@ -35,8 +38,9 @@ def test_runs_of_different_machines_are_refused_with_the_facts_that_differ() -> 
     with pytest.raises(DifferentMachinesError) as refusal:
         compare([result(), result(run_id="other", machine=other)])
     assert str(refusal.value) == (
-        "20250102T030405-ab12, other come from different machines "
-        "(device_name: NVIDIA H200 against NVIDIA A100; usable_cores: — against 8); "
+        "these runs come from different machines "
+        "(device_name: NVIDIA H200 in 20250102T030405-ab12 against NVIDIA A100 in other; "
+        "usable_cores: — in 20250102T030405-ab12 against 8 in other); "
         "compare runs of one machine only"
     )
 
@@ -88,3 +92,23 @@ def test_runs_that_read_with_other_settings_are_told_apart() -> None:
     )
     assert comparison.plain().endswith(comparison.remarks[0])
     assert compare([_read_with(4, "first"), _read_with(4, "second")]).remarks == ()
+
+
+def test_of_three_runs_the_one_that_differs_is_named_beside_its_fact() -> None:
+    other = {**make_run().machine, "device_name": "NVIDIA A100"}
+    with pytest.raises(DifferentMachinesError) as refusal:
+        compare([result(run_id="a"), result(run_id="b", machine=other), result(run_id="c")])
+    assert str(refusal.value) == (
+        "these runs come from different machines (device_name: NVIDIA H200 in a, c against NVIDIA A100 in b); "
+        "compare runs of one machine only"
+    )
+
+
+def test_memory_has_no_page_cache_and_a_drive_that_nobody_watched_is_unverified() -> None:
+    run, samples = make_tier_run((MEMORY, DISK)), make_tier_samples((MEMORY, DISK))
+    unseen = [replace(s, outcome=replace(s.outcome, cache_state=None)) for s in samples]
+    rows = compare([Result(run, unseen, analyse(run, unseen))]).rows
+    assert {(row[3], row[5]) for row in rows} == {
+        ("hostmem, best layout", "—"),
+        ("posix, best layout", "unverified"),
+    }

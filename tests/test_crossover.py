@@ -77,6 +77,22 @@ def test_an_always_wins_needs_every_length_decided() -> None:
     )
 
 
+def test_where_load_wins_by_ever_more_a_crossing_lies_below_if_anywhere() -> None:
+    below = {n: 0.3 * i + 0.01 for i, n in enumerate(LENGTHS)}
+    reading = read_band(rounds_around(below, SHIFTS))
+    assert reading.reason.endswith(
+        "a crossing may lie below the shortest length: measure shorter prefixes"
+    ), reading.reason
+
+
+def test_noise_at_a_length_where_load_wins_by_ever_more_calls_for_rounds_and_not_for_length() -> None:
+    rounds = [{256.0: 0.5 + s, 512.0: 1.0 + s, 1024.0: 2.0 + 1000 * s} for s in SHIFTS]
+    reading = read_band(band_of(rounds))
+    assert reading.reason == (
+        "load wins at 2 of 3 lengths; rounds disagree at 1024; more rounds (a longer --budget) would tell"
+    )
+
+
 def test_two_sign_changes_are_both_reported_in_order() -> None:
     level = {256: 0.5, 512: 0.3, 1024: -0.3, 2048: -0.3, 4096: 0.3, 8192: 0.6}
     reading = read_band(rounds_around(level, SHIFTS))
@@ -122,7 +138,7 @@ def test_lengths_of_too_few_rounds_are_not_said_to_disagree() -> None:
     band = band_of([clear | {256.0: 1.0, 1024.0: 1.0}, clear | {256.0: 1.1, 1024.0: 1.1}, clear])
     assert read_band(band).reason == (
         "load wins at 1 of 3 lengths; fewer than 3 rounds tell of 256, 1024; "
-        "a crossing may lie beyond the longest length: measure longer prefixes"
+        "more rounds (a longer --budget) would tell"
     )
     split = band_of([{256.0: 1.0, 512.0: value} for value in (1.0, -1.0)] + [{512.0: 0.1}])
     assert read_band(split).reason == "rounds disagree at every length, too few to tell at 256"

@@ -151,17 +151,27 @@ def _with(**changes: object) -> Analysis:
     return replace(ANALYSIS, hybrids=(replace(CURVE, **changes),))  # type: ignore[arg-type]
 
 
-def test_one_sentence_says_how_much_faster_at_each_length_and_what_is_suspect() -> None:
+def test_one_sentence_says_where_hybrid_wins_by_how_much_at_the_longest_and_what_is_suspect() -> None:
     assert describe_hybrids(RUN, ANALYSIS) == (
-        "Hybrid by posix, best layout (recompute from the front, loading from the back) against the better of the two "
-        "arms alone, by the ratio of their times with its 95 % interval over rounds: 1.13 × as fast as recompute at "
-        "1,024 tokens (1.05 to 1.20; 25.0 % loaded), 1.50 × as fast as load at 8,192 tokens (no interval; 62.5 % loaded) "
-        "(below 1, hybrid is the slower; suspect: not_cold).",
+        "Hybrid by posix, best layout surely beats the better arm alone at 1 of 2 lengths, at 1,024 tokens; "
+        "1.50 × as fast as load at 8,192 tokens (no interval) (suspect: not_cold).",
     )
     assert describe_hybrids(RUN, _with(points=(), notices=("not_cold: 3 of 3 samples",))) == (
         "Hybrid by posix, best layout: nothing measured (not_cold: 3 of 3 samples).",
     )
     assert describe_hybrids(RUN, replace(ANALYSIS, hybrids=())) == ()
+
+
+def test_a_hybrid_that_wins_within_its_interval_only_is_not_said_to_win() -> None:
+    point = replace(POINTS[0], speedup=Estimate(1.05, 0.9, 1.2))
+    assert describe_hybrids(RUN, _with(points=(point,))) == (
+        "Hybrid by posix, best layout surely beats the better arm alone at none of 1 length; "
+        "1.05 × as fast as recompute at 1,024 tokens (0.900 to 1.20).",
+    )
+    both = tuple(replace(point, prefix_tokens=n, speedup=Estimate(1.5, 1.2, 2.0)) for n in (512, 1024))
+    assert "at 2 of 2 lengths, the shortest of them 512 tokens; 1.50 ×" in describe_hybrids(
+        RUN, _with(points=both)
+    )[0]
 
 
 def test_the_table_has_three_more_columns_only_where_hybrid_was_measured() -> None:

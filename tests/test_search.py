@@ -79,8 +79,27 @@ def test_a_search_takes_8_percent_of_the_budget_and_15_seconds_at_most() -> None
 def test_a_small_budget_keeps_the_layout_s_own_values_and_says_so() -> None:
     small = planned(plan_of(budget_s=30))
     assert (small.series, small.limit_s) == ((), 0.0)
-    assert small.known["posix/best"].reason == "a budget of 30 s leaves no time for it; 38 s would"
+    assert small.known["posix/best"].reason == "a budget of 30 s leaves no time for it; from 38 s on there is"
     assert small.known["posix/best"].chosen is None
+
+
+@pytest.mark.parametrize(("number", "budget_s"), [(1, 38), (2, 75), (3, 113), (4, 150), (5, 188)])
+def test_the_budget_that_is_said_to_be_enough_is(number: int, budget_s: int) -> None:
+    loads = tuple(
+        LoadSpec(backend=name) for name in ("posix", "uring", "hostmem", "nixl", "gds")[:number]
+    )
+    small = planned(plan_of(budget_s=30, loads=loads))
+    assert small.known["posix/best"].reason.endswith(f"from {budget_s} s on there is")
+    assert len(planned(plan_of(budget_s=budget_s, loads=loads)).series) == number
+
+
+def test_more_series_than_the_search_ever_has_time_for_are_told_so() -> None:
+    names = ("posix", "uring", "hostmem", "nixl", "gds", "hostmem-pinned")
+    search = planned(plan_of(budget_s=3600, loads=tuple(LoadSpec(backend=name) for name in names)))
+    assert search.series == ()
+    assert search.known["posix/best"].reason == (
+        "6 series leave less than 3 s for each; name fewer, or give their values"
+    )
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def read_band(band: Band) -> Reading:
         return Reading("inconclusive", (), _describe_undecided(lengths, low), *tell)
     changes = [(int(a), int(b)) for a, b in pairwise(decided) if signs[a] != signs[b]]
     if not changes:
-        return Reading(*_always(lengths, signs, low), *tell)
+        return Reading(*_always(lengths, signs, low, centre=centre), *tell)
     weak, doubts = _find_contrary(signs, centre, changes)
     if len(weak) >= len(decided):
         reason = (
@@ -77,7 +77,9 @@ def _list_lengths(lengths: Floats) -> str:
     return ", ".join(str(int(n)) for n in lengths[:4]) + (" …" if len(lengths) > 4 else "")
 
 
-def _always(lengths: Floats, signs: Signs, low: Floats) -> tuple[Verdict, tuple[Crossing, ...], str]:
+def _always(
+    lengths: Floats, signs: Signs, low: Floats, *, centre: Floats
+) -> tuple[Verdict, tuple[Crossing, ...], str]:
     """Verdict when no decided sign changes: always wins only if every length is decided."""
     open_lengths = lengths[signs == 0]
     winner = "load" if signs[np.flatnonzero(signs)[0]] > 0 else "recompute"
@@ -91,11 +93,20 @@ def _always(lengths: Floats, signs: Signs, low: Floats) -> tuple[Verdict, tuple[
         reason += f"; rounds disagree at {_list_lengths(split)}"
     if len(few):
         reason += f"; fewer than {MIN_ROUNDS_FOR_INTERVAL} rounds tell of {_list_lengths(few)}"
-    if open_lengths[-1] == lengths[-1]:
-        reason += "; a crossing may lie beyond the longest length: measure longer prefixes"
-    elif open_lengths[0] == lengths[0]:
-        reason += "; a crossing may lie below the shortest length: measure shorter prefixes"
-    return "inconclusive", (), reason
+    return "inconclusive", (), f"{reason}; {_say_where_to_look(signs, low, centre)}"
+
+
+def _say_where_to_look(signs: Signs, low: Floats, centre: Floats) -> str:
+    """Beyond an end of the range where rounds disagree and the advantage shrinks towards it; else the same again."""
+    decided = np.flatnonzero(signs)
+    for end, nearest, where in (
+        (len(signs) - 1, decided[-1], "beyond the longest length: measure longer prefixes"),
+        (0, decided[0], "below the shortest length: measure shorter prefixes"),
+    ):
+        split = signs[end] == 0 and not np.isnan(low[end])
+        if split and centre[end] * signs[nearest] < abs(centre[nearest]):
+            return f"a crossing may lie {where}"
+    return "more rounds (a longer --budget) would tell"
 
 
 def _find_contrary(

@@ -10,7 +10,7 @@ from bench.analyse.answer import Point
 from bench.analyse.bandwidth import break_even_bytes_per_s, fixed_of
 from bench.analyse.pairing import Pairing
 from bench.analyse.select import Rounds
-from bench.analyse.stats import MIN_ROUNDS_FOR_MEDIAN, summarise_positive
+from bench.analyse.stats import MIN_ROUNDS_FOR_INTERVAL, MIN_ROUNDS_FOR_MEDIAN, summarise_positive
 from bench.analyse.tails import tail_seconds
 from bench.arms.case import Outcome
 
@@ -121,7 +121,8 @@ def _point_notices(
     mfu: float | None,
 ) -> tuple[str, ...]:
     notices = list(dict.fromkeys(code for outcome in outcomes for code in outcome.notices))
-    if min(len(recompute_s), len(load_s)) < MIN_ROUNDS_FOR_MEDIAN:
+    rounds = min(len(recompute_s), len(load_s))
+    if MIN_ROUNDS_FOR_INTERVAL <= rounds < MIN_ROUNDS_FOR_MEDIAN:
         notices.append("few_rounds")
     if mfu is not None and mfu > MFU_SURPRISE:
         notices.append("mfu_above_one")

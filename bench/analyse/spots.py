@@ -12,7 +12,7 @@ from bench.analyse.fits import describe_disagreement, extrapolate
 from bench.analyse.marginal import direct_band, slope_band
 from bench.analyse.pairing import Pairing
 from bench.analyse.select import round_medians
-from bench.analyse.stats import MIN_ROUNDS_FOR_MEDIAN
+from bench.analyse.stats import MIN_ROUNDS_FOR_INTERVAL, MIN_ROUNDS_FOR_MEDIAN
 from bench.analyse.tails import MIN_SAMPLES, enough_samples, tail_band
 
 COARSE_BRACKET = 1.9  # neighbours about a power of two apart: the end of a tier between them would go unseen
@@ -71,7 +71,7 @@ def _extrapolate(pairing: Pairing) -> Crossing | None:
 def _whole_notices(pairing: Pairing, reading: Reading, crossings: Sequence[Crossing]) -> Iterator[str]:
     """What makes a whole-prefix crossing suspect."""
     num_rounds = len(pairing.band.rounds)
-    if 0 < num_rounds < MIN_ROUNDS_FOR_MEDIAN:
+    if MIN_ROUNDS_FOR_INTERVAL <= num_rounds < MIN_ROUNDS_FOR_MEDIAN:
         yield f"few_rounds: {num_rounds} rounds, so the interval supposes near-normal noise"
     if reading.doubts:
         places = ", ".join(map(str, reading.doubts))

@@ -13,10 +13,11 @@ from bench.measure.plan import PlanError
 from bench.measure.preflight import Findings, walk_lengths
 from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo, write_run
 from bench.measure.server import find_server, server_notices
-from bench.measure.setup import Setup, name_hybrid
+from bench.measure.setup import LoadSeries, Setup, name_hybrid
 from bench.measure.site import Site
 from bench.measure.software import describe_software
 from bench.measure.stores import store_bytes
+from kvio.backends import find_backend
 from kvio.blockdev import describe_storage
 
 BUSY_SHARE = 0.25  # of all cores, above which timings are noise
@@ -164,12 +165,20 @@ def _notice_skipped(series: Mapping[str, SeriesInfo]) -> list[Notice]:
     ]
 
 
+def _reads_files(load: LoadSeries) -> bool:
+    kind = find_backend(load.spec.backend)
+    return kind.from_storage and not kind.on_server
+
+
 def notice_repeats(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple[Notice, ...]:
-    """Say so when more was loaded than there are files: some were read again."""
+    """Say so when more was read from files than there are: some were read again."""
     if site.scratch is None:
         return ()
     found = []
+    from_files = {load.name for load in setup.loads if _reads_files(load)}
     for name, held_bytes in store_bytes(setup, site.scratch).items():
+        if name not in from_files:
+            continue
         readers = {name, name_hybrid(name)}
         loaded_bytes = sum(s.outcome.num_bytes or 0 for s in samples if s.case.series in readers)
         if loaded_bytes > held_bytes > 0:

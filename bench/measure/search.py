@@ -1,5 +1,6 @@
 """Which load series get a search for their threads, depth and request size; carrying it out; what the record says."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -44,12 +45,19 @@ def plan_search(run: RunRecord, setup: Setup, samples: Sequence[Sample]) -> Plan
     wanted = [load.name for load in loads if load.name not in reasons]
     limit_s = min(MOST_S, BUDGET_SHARE * setup.plan.budget_s)
     if wanted and limit_s < LEAST_S * len(wanted):
-        needed_s = LEAST_S * len(wanted) / BUDGET_SHARE
-        too_small = f"a budget of {setup.plan.budget_s:g} s leaves no time for it; {needed_s:.0f} s would"
-        reasons |= dict.fromkeys(wanted, too_small)
+        reasons |= dict.fromkeys(wanted, _say_no_time(setup.plan.budget_s, len(wanted)))
         wanted = []
     known = {name: SettingSearch(reason=reason) for name, reason in reasons.items()}
     return PlannedSearch(tuple(wanted), limit_s if wanted else 0.0, known)
+
+
+def _say_no_time(budget_s: float, num_series: int) -> str:
+    """Why so many searches have no time, and what would change that; that is never said of the budget alone where
+    the searches may not take longer however large it is."""
+    if LEAST_S * num_series > MOST_S:
+        return f"{num_series} series leave less than {LEAST_S:g} s for each; name fewer, or give their values"
+    needed_s = math.ceil(LEAST_S * num_series / BUDGET_SHARE)
+    return f"a budget of {budget_s:g} s leaves no time for it; from {needed_s} s on there is"
 
 
 def _why_none(load: LoadSeries, plan: Plan) -> str | None:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.analyse.answer import Analysis, SweetSpot
+from bench.analyse.tiers import find_place
 from bench.measure.record import RunRecord, Sample, SeriesInfo
 from bench.show.facts import (
     cache_state,
@@ -114,10 +115,9 @@ def compare(results: Sequence[Result]) -> Comparison:
     runs = [result.run for result in results]
     different = differing_facts(runs)
     if different:
-        facts = "; ".join(f"{name}: {' against '.join(values)}" for name, values in different.items())
-        names = ", ".join(printable(run.run_id) for run in runs)
+        facts = "; ".join(f"{name}: {_say_values(runs, values)}" for name, values in different.items())
         raise DifferentMachinesError(
-            f"{names} come from different machines ({facts}); compare runs of one machine only"
+            f"these runs come from different machines ({facts}); compare runs of one machine only"
         )
     rows = [
         _row(result, spot)
@@ -126,6 +126,14 @@ def compare(results: Sequence[Result]) -> Comparison:
         for spot in spots_of(result.analysis, series)
     ]
     return Comparison(tuple(rows), tuple(differing_settings(runs)))
+
+
+def _say_values(runs: Sequence[RunRecord], values: Sequence[str]) -> str:
+    """Each value once, with the runs that have it: "x in first, third against y in second"."""
+    having: dict[str, list[str]] = {}
+    for run, value in zip(runs, values, strict=True):
+        having.setdefault(value, []).append(printable(run.run_id))
+    return " against ".join(f"{value} in {', '.join(names)}" for value, names in having.items())
 
 
 def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
@@ -145,6 +153,13 @@ def _say_reading(info: SeriesInfo) -> str:
     return ", ".join(f"{name} {format_fact(value)}" for name, value in said.items())
 
 
+def _say_cache(result: Result, series: str) -> str:
+    """The proven page-cache state; none where the bytes lay in memory, so that no page cache is on the way."""
+    state = cache_state(result.run, result.samples, series=series)
+    in_memory = find_place(result.run, series) == "host memory"
+    return state or (MISSING if in_memory else "unverified")
+
+
 def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:
     run = result.run
     return (
@@ -153,7 +168,7 @@ def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:
         storage_name(run, spot.series),
         series_label(run, spot.series),
         data_path(run, result.samples, series=spot.series) or "—",
-        cache_state(run, result.samples, series=spot.series) or "unverified",
+        _say_cache(result, spot.series),
         crossover_name(spot),
         spot.verdict.replace("_", " "),
         "; ".join(format_tokens_estimate(crossing.tokens) for crossing in spot.crossings) or "—",

@@ -51,25 +51,40 @@ def _describe(run: RunRecord, curve: HybridCurve) -> str:
     if not curve.points:
         why = "; ".join(curve.notices) or "no samples"
         return f"{name}: nothing measured ({printable(why)})."
-    said = ", ".join(_say_point(point) for point in curve.points)
     suspects = _suspects(run, curve)
-    doubt = f"; suspect: {', '.join(suspects)}" if suspects else ""
+    doubt = f" (suspect: {', '.join(suspects)})" if suspects else ""
+    return f"{name} {_say_wins(curve.points)}{_say_longest(curve.points[-1])}{doubt}."
+
+
+def _say_wins(points: Sequence[HybridPoint]) -> str:
+    """At how many lengths hybrid beats the better arm beyond its interval, and from which on."""
+    wins = [point.prefix_tokens for point in points if _low_speedup(point) > 1]
+    lengths = f"{len(points)} length{'s' * (len(points) != 1)}"
+    if not wins:
+        return f"surely beats the better arm alone at none of {lengths}"
+    start = "at" if len(wins) == 1 else "the shortest of them"
     return (
-        f"{name} (recompute from the front, loading from the back) against the better of the two arms alone, by the "
-        f"ratio of their times with its 95 % interval over rounds: {said} (below 1, hybrid is the slower{doubt})."
+        f"surely beats the better arm alone at {len(wins)} of {lengths}, {start} {format_tokens(wins[0])} tokens"
     )
 
 
-def _say_point(point: HybridPoint) -> str:
-    at = f"at {format_tokens(point.prefix_tokens)} tokens"
+def _low_speedup(point: HybridPoint) -> float:
+    """The lower end of the speedup's interval; 0 where there is none."""
+    return 0.0 if point.speedup is None or point.speedup.low is None else point.speedup.low
+
+
+def _say_longest(point: HybridPoint) -> str:
+    """By how much at one length: below 1, hybrid is the slower."""
     if point.speedup is None:
-        return f"not compared {at}"
-    low, high = point.speedup.low, point.speedup.high
+        return ""
+    value, low, high = point.speedup.value, point.speedup.low, point.speedup.high
     interval = (
         "no interval" if low is None or high is None else f"{round_digits(low)} to {round_digits(high)}"
     )
-    loaded = "" if point.load_fraction is None else f"; {format_share(point.load_fraction)} loaded"
-    return f"{round_digits(point.speedup.value)} × as fast as {point.better_arm} {at} ({interval}{loaded})"
+    return (
+        f"; {round_digits(value)} × as fast as {point.better_arm} at {format_tokens(point.prefix_tokens)} tokens "
+        f"({interval})"
+    )
 
 
 def _suspects(run: RunRecord, curve: HybridCurve) -> Sequence[str]:

@@ -1,0 +1,30 @@
+"""What the header of a sweep notices of its own files."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.arms.case import Case, Outcome
+from bench.measure.clock import VirtualClock
+from bench.measure.header import notice_repeats
+from bench.measure.plan import LoadSpec, Plan, SimulationSpec
+from bench.measure.record import Sample
+from bench.measure.setup import work_out
+from bench.measure.site import Site
+from bench.measure.source import SimulatedSource
+from bench.measure.stores import create_stores
+
+
+@pytest.mark.parametrize(("backend", "noticed"), [("posix", True), ("uring", True), ("hostmem", False)])
+def test_only_bytes_read_from_files_may_have_come_from_a_cache_below(
+    tmp_path: Path, backend: str, *, noticed: bool
+) -> None:
+    load = LoadSpec(backend=backend, chunk_tokens=1)
+    setup = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(load,)))
+    create_stores(setup, tmp_path, longest=1)
+    clock = VirtualClock()
+    source = SimulatedSource(SimulationSpec(), clock=clock, num_bytes=setup.bytes_at)
+    site = Site(clock, source, tmp_path, 0.0)
+    read = Outcome(seconds=1.0, num_bytes=10**9)
+    samples = [Sample(0, 0, 0, 0.0, Case("load", setup.loads[0].name, 1), read)]
+    assert bool(notice_repeats(setup, site, samples)) == noticed
