@@ -33,7 +33,13 @@ class FioJob:
 
 
 def write_job(
-    geometry: ChunkGeometry, *, model: str, engine: str, directory: str, working_set_bytes: int
+    geometry: ChunkGeometry,
+    *,
+    model: str,
+    engine: str,
+    directory: str,
+    working_set_bytes: int,
+    in_flight: int | None = None,
 ) -> FioJob:
     """The job that reads a working set of chunks once.
 
@@ -43,6 +49,7 @@ def write_job(
         engine: one of `ENGINES`.
         directory: where fio makes its files.
         working_set_bytes: bytes of all files together, at most; at least one object for each thread.
+        in_flight: reads that each thread keeps in flight; None takes the preset's depth, which counts chunks.
 
     Raises:
         KVIOError: unknown engine, or the working set does not hold an object for each thread.
@@ -63,7 +70,7 @@ def write_job(
         _in_slots(geometry, per_thread) if preset.container_bytes else _in_files(geometry, reads, per_thread)
     )
     read_bytes = sum(read.num_bytes for read in reads) * per_thread * preset.num_threads
-    depth = 1 if engine == "psync" else max(1, preset.queue_depth * len(reads))
+    depth = 1 if engine == "psync" else in_flight or max(1, preset.queue_depth * len(reads))
     lines = [
         f"# KV chunks of {_one_line(model)} as {preset.stack} {preset.version} lays them out ({preset.name}): "
         f"{geometry.chunk_tokens} tokens, {geometry.padded_bytes} bytes, {len(geometry.objects)} object(s) each",

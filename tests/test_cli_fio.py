@@ -66,3 +66,49 @@ def test_compare_without_a_sweep_says_so(tmp_path: Path) -> None:
     finished = run_bench("fio", "compare", "fio.json", cwd=tmp_path)
     assert finished.returncode == 2
     assert "no sweep here yet" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (["--queue-depth", "16"], {"iodepth=4", "numjobs=4"}),
+        (["--queue-depth", "4", "--threads", "1"], {"iodepth=4", "numjobs=1"}),
+        (["--queue-depth", "4", "--engine", "psync"], {"iodepth=1", "numjobs=4"}),
+        (["--queue-depth", "6", "--engine", "psync"], {"iodepth=1", "numjobs=6"}),
+    ],
+)
+def test_a_queue_depth_counts_reads_over_all_threads(
+    tmp_path: Path, asked: list[str], expected: set[str]
+) -> None:
+    finished = run_bench("fio", "--model", "qwen3-8b", "--engine", "libaio", *asked, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert expected <= set(finished.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("layout", "asked", "direct"),
+    [
+        ("lmcache", [], 0),
+        ("lmcache", ["--no-buffered"], 1),
+        ("best", [], 1),
+        ("best", ["--buffered"], 0),
+    ],
+)
+def test_the_page_cache_is_the_layouts_unless_asked(
+    tmp_path: Path, layout: str, asked: list[str], direct: int
+) -> None:
+    finished = run_bench("fio", "--model", "qwen3-8b", "--layout", layout, *asked, cwd=tmp_path)
+    assert f"direct={direct}" in finished.stdout.splitlines()
+
+
+def test_a_sweep_that_read_no_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "fio.json").write_text(json.dumps(OUTPUT))
+    swept = run_bench(
+        "sweep", "qwen3-8b", "--backend", "simulated", "--budget", "5s", "--rounds", "3", cwd=tmp_path
+    )
+    finished = run_bench("fio", "compare", "fio.json", cwd=tmp_path)
+    assert finished.returncode == 2, swept.stderr
+    assert "nothing here was read from files as fio reads them (simulated/best (simulated drive))" in (
+        finished.stderr
+    )
+    assert finished.stderr.count("\n") == 1

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.analyse.analysis import analyse
 from bench.analyse.answer import Estimate, Point
-from bench.show.fio_figures import FioError, FioFigures, compare_fio, read_fio
+from bench.show.fio_figures import FioError, FioFigures, compare_fio, read_fio, split_points
+from tests.tier_sweeps import DISK, MEMORY, OBJECTS, make_tier_run, make_tier_samples
 
 OUTPUT = {
     "fio version": "fio-3.33",
@@ -86,6 +88,14 @@ def test_the_table_gives_each_rate_and_its_share_of_the_fastest_job(tmp_path: Pa
     lines = [" ".join(line.split()) for line in compare_fio(jobs, [point]).splitlines()]
     assert lines[1] == "fio kv-lmcache psync direct 2 1.00 1 MiB 0.9 ms 4 ms"
     assert lines[2] == "sweep posix/best 4,096 tokens 1 [0.9–1.1] 0.50 — — —"
+
+
+def test_only_what_was_read_from_files_is_put_beside_fio() -> None:
+    ways = (DISK, MEMORY, OBJECTS)
+    run, samples = make_tier_run(ways), make_tier_samples(ways)
+    points, left_out = split_points(run, analyse(run, samples).points)
+    assert {point.series for point in points} == {"posix/best"}
+    assert left_out == "hostmem/best (host memory), s3/best (object store)"
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed: apt-get install fio")

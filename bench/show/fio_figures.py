@@ -8,9 +8,13 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.analyse.answer import Estimate, Point
+from bench.analyse.tiers import find_place
+from bench.measure.record import RunRecord
 from bench.show.numbers import MISSING, printable
 from bench.show.table import align
 from kvio.errors import UserError
+
+FILE_PLACES = frozenset({"local disk", "network storage"})
 
 
 class FioError(UserError):
@@ -106,6 +110,14 @@ def _figures(path: Path, job: _Job, options: dict[str, str]) -> FioFigures:
 
 def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def split_points(run: RunRecord, points: Sequence[Point]) -> tuple[tuple[Point, ...], str]:
+    """The points of series that read files of a local or network file system; the other series, each with its place."""
+    places = {point.series: find_place(run, point.series) for point in points}
+    kept = tuple(point for point in points if places[point.series] in FILE_PLACES)
+    others = (f"{printable(name)} ({place})" for name, place in places.items() if place not in FILE_PLACES)
+    return kept, ", ".join(others)
 
 
 def compare_fio(jobs: Sequence[FioFigures], points: Sequence[Point]) -> str:

@@ -7,14 +7,16 @@ import typer
 
 from bench.analyse.analysis import analyse
 from bench.catalog.config import resolve_model
-from bench.measure.plan import PlanError
+from bench.measure.plan import LoadSpec, PlanError
+from bench.measure.queue_depth import QueueDepth, spread_depth
 from bench.measure.record import read_run, read_samples
 from bench.measure.units import parse_bytes
-from bench.show.fio_figures import compare_fio, read_fio
+from bench.show.fio_figures import FioError, compare_fio, read_fio, split_points
 from bench.verbs.options import SCRATCH, newest_results, option, out, parsed
+from kvio.backends import find_backend
 from kvio.chunks import ChunkGeometry
 from kvio.fiojob import ENGINES, write_job
-from kvio.presets import PRESETS, adapt_preset, find_preset
+from kvio.presets import PRESETS, Preset, adapt_preset, find_preset
 
 fio = typer.Typer(
     invoke_without_command=True, help="A layout's read pattern as a fio job; fio beside a sweep."
@@ -32,8 +34,10 @@ def write(
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
     threads: Annotated[int | None, option("reading threads; default the layout's")] = None,
     request: Annotated[str | None, option("bytes of one read, such as 4MiB")] = None,
-    queue_depth: Annotated[int | None, option("chunks in flight per thread")] = None,
-    buffered: Annotated[bool, option("read through the page cache")] = False,
+    queue_depth: Annotated[int | None, option("reads in flight over all threads; of psync, the threads; default the layout's")] = None,
+    buffered: Annotated[
+        bool | None, option("through the page cache, or past it with O_DIRECT; default the layout's")
+    ] = None,
     working_set: Annotated[str, option("bytes of fio's files, such as 8GiB")] = "4GiB",
     data_dir: Annotated[Path, option("where fio makes its files: the drive to measure")] = SCRATCH,
 ) -> None:
@@ -42,13 +46,14 @@ def write(
         return
     if model is None:
         raise PlanError("no model is named; try: python -m bench fio --model qwen3-8b --layout lmcache")
+    base = find_preset(layout)
+    depth = _spread(engine, base, num_threads=threads, queue_depth=queue_depth)
     preset = adapt_preset(
-        find_preset(layout),
+        base,
         chunk_tokens=chunk_tokens,
-        direct=False if buffered else None,
-        num_threads=threads,
+        direct=None if buffered is None else not buffered,
+        num_threads=threads if depth is None else depth.num_threads,
         request_bytes=parsed(parse_bytes, request),
-        queue_depth=queue_depth,
     )
     resolved = resolve_model(model)
     job = write_job(
@@ -57,8 +62,20 @@ def write(
         engine=engine,
         directory=str(data_dir),
         working_set_bytes=parsed(parse_bytes, working_set) or 0,
+        in_flight=None if depth is None else depth.in_flight,
     )
     print(job.text, end="")
+
+
+def _spread(
+    engine: str, preset: Preset, *, num_threads: int | None, queue_depth: int | None
+) -> QueueDepth | None:
+    """Threads and depth of each for a queue depth over all, as a sweep spreads it; None where none is asked for."""
+    if queue_depth is None or engine not in ENGINES:
+        return None
+    backend = "posix" if engine == "psync" else "uring"
+    spec = LoadSpec(backend=backend, num_threads=num_threads, queue_depth=queue_depth)
+    return spread_depth(spec, find_backend(backend), preset.num_threads)
 
 
 @fio.command("compare")
@@ -70,5 +87,13 @@ def compare(
     jobs = read_fio(output)
     folder = results or newest_results()
     run, (samples, _) = read_run(folder), read_samples(folder)
-    out.print(compare_fio(jobs, analyse(run, samples).points), markup=False)
+    points, left_out = split_points(run, analyse(run, samples).points)
+    if not points:
+        raise FioError(
+            f"{folder}: nothing here was read from files as fio reads them ({left_out or 'nothing was loaded'}); "
+            f"try --results with a sweep of posix or uring on the drive that fio measured"
+        )
+    out.print(compare_fio(jobs, points), markup=False)
+    if left_out:
+        out.print(f"left out, since fio reads files: {left_out}", markup=False)
     out.print(f"sweep: {folder}", markup=False)
