@@ -11,7 +11,7 @@ from bench.measure.plan import LoadSpec, Plan, PlanError
 from bench.measure.record import Notice
 from bench.measure.setup import work_out
 from bench.show.sections import tier_grid
-from bench.show.tiers import plain_tiers, say_homes, shown_lengths, tier_rows
+from bench.show.tiers import plain_tiers, say_homes, shown_lengths, tier_rows, tier_title
 from tests.sweeps import make_run
 from tests.tier_sweeps import (
     DISK,
@@ -42,6 +42,32 @@ def test_tiers_go_from_the_fastest_to_the_slowest() -> None:
         ("posix/lmcache", pytest.approx(2e9)),
         ("nixl/best", pytest.approx(0.5e9)),
     ]
+
+
+def test_the_order_is_that_of_the_load_times_where_the_first_token_step_costs_what_the_rate_gains() -> None:
+    rapid = Way("hostmem", bytes_per_s=10e9, fixed_s=0.5, cache_state=None)  # at 8,000: 0.58 s
+    table = tiers_of((rapid, DISK))  # 0.3875 s at 4 GB/s
+    assert [tier.series for tier in table.tiers] == ["posix/best", "hostmem/best"]
+    assert (table.order_tokens, tier_title(table)) == (
+        8000,
+        "Where a prefix may live: tiers by load time at 8,000 tokens",
+    )
+
+
+def test_tiers_are_ordered_at_the_longest_length_that_all_have() -> None:
+    run = make_tier_run((MEMORY, DISK))
+    samples = [s for s in make_tier_samples((MEMORY, DISK)) if s.case != Case("load", "posix/best", 8000)]
+    table = make_tiers(run, samples, analyse(run, samples))
+    assert (table.order_tokens, table.tiers[0].series) == (4000, "hostmem/best")
+    apart = [
+        s
+        for s in samples
+        if s.case.series != "hostmem/best" or s.case.prefix_tokens == 8000
+    ]
+    table = make_tiers(run, apart, analyse(run, apart))
+    assert table.order_tokens is None
+    assert [tier.series for tier in table.tiers] == ["hostmem/best", "posix/best"]  # 0.08 s, 0.2875 s
+    assert tier_title(table).endswith("tiers by load time at the longest length of each")
 
 
 def test_a_prefix_may_live_in_a_tier_from_its_crossover_on_in_whole_chunks() -> None:

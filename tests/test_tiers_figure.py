@@ -159,7 +159,7 @@ def test_the_report_has_a_section_on_tiers() -> None:
     run, samples = make_tier_run((MEMORY, DISK)), make_tier_samples((MEMORY, DISK))
     page = render_report(run, samples, analyse(run, samples))
     said = words(page)
-    assert "Where a prefix may live: tiers by speed" in said
+    assert "Where a prefix may live: tiers by load time at 8,000 tokens" in said
     assert "the cheapest tier that beats recompute is local disk: posix, best layout" in said
     assert '<section id="tiers">' not in render_report(
         make_tier_run((DISK,)), make_tier_samples((DISK,)), analyse(make_tier_run((DISK,)), [])

@@ -1,9 +1,10 @@
-"""Where a prefix may live: every way to load as a tier, by speed, and the cheapest tier that still beats recompute.
+"""Where a prefix may live: every way to load as a tier, by load time, and the cheapest tier that still beats recompute.
 
 A tier beats recompute at a length when the 95 % interval of recompute/load lies above 1 there.  Of those that do,
-the cheapest is the one whose place costs least per byte (`PLACES`); of several in one place, the fastest.
+the cheapest is the one whose place costs least per byte (`PLACES`); of several in one place, the faster at that length.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -79,6 +80,8 @@ class TierTable:
     Args:
         recompute_s: by length; every tier was compared with it.
         suffix_tokens: above 0, all times are those of so many next tokens.
+        order_tokens: the longest length that all measured tiers have, at which their load times order them; None
+            where they share none: each then stands by its time at its own longest.
         not_measured: what was asked for and skipped, each with its reason.
     """
 
@@ -86,6 +89,7 @@ class TierTable:
     homes: tuple[Home, ...]
     recompute_s: Mapping[int, Estimate]
     suffix_tokens: int
+    order_tokens: int | None
     not_measured: tuple[str, ...]
 
     @property
@@ -102,13 +106,15 @@ def make_tiers(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) ->
     tiers = [
         _make_tier(run, analysis, name, outcomes=outcomes.get(name, ())) for name in dict.fromkeys(names)
     ]
-    tiers.sort(key=lambda tier: -tier.bytes_per_s.value if tier.bytes_per_s else 0.0)
+    order_tokens = _longest_of_all(tiers)
+    tiers.sort(key=lambda tier: _load_s(tier, order_tokens))
     recompute = {p.prefix_tokens: p.recompute_s for p in analysis.points if p.recompute_s is not None}
     return TierTable(
         tiers=tuple(tiers),
         homes=_find_homes(tiers),
         recompute_s=dict(sorted(recompute.items())),
         suffix_tokens=run.plan.suffix_tokens,
+        order_tokens=order_tokens,
         not_measured=tuple(notice.message for notice in run.notices if notice.code == "skipped"),
     )
 
@@ -141,6 +147,17 @@ def judge(point: Point) -> Standing:
 def asked_spot(tier: Tier, suffix_tokens: int) -> SweetSpot | None:
     """The crossover that the run asked for: C*, with a suffix P*."""
     return tier.marginal if suffix_tokens else tier.whole
+
+
+def _longest_of_all(tiers: Sequence[Tier]) -> int | None:
+    lengths = [{point.prefix_tokens for point in tier.points} for tier in tiers if tier.points]
+    return max(set.intersection(*lengths), default=None) if lengths else None
+
+
+def _load_s(tier: Tier, tokens: int | None) -> float:
+    """Median load time at so many tokens, or at the tier's longest length; a tier without any is the last."""
+    seconds = {point.prefix_tokens: point.load_s.value for point in tier.points if point.load_s is not None}
+    return seconds[max(seconds) if tokens is None else tokens] if seconds else math.inf
 
 
 def _outcomes_that_count(run: RunRecord, samples: Sequence[Sample]) -> dict[str, list[Outcome]]:

@@ -51,7 +51,7 @@ def _describe(run: RunRecord, curve: HybridCurve) -> str:
     if not curve.points:
         why = "; ".join(curve.notices) or "no samples"
         return f"{name}: nothing measured ({printable(why)})."
-    suspects = _suspects(run, curve)
+    suspects = suspects_of(run, curve)
     doubt = f" (suspect: {', '.join(suspects)})" if suspects else ""
     return f"{name} {_say_wins(curve.points)}{_say_longest(curve.points[-1])}{doubt}."
 
@@ -87,7 +87,8 @@ def _say_longest(point: HybridPoint) -> str:
     )
 
 
-def _suspects(run: RunRecord, curve: HybridCurve) -> Sequence[str]:
+def suspects_of(run: RunRecord, curve: HybridCurve) -> Sequence[str]:
+    """Codes of all that makes a hybrid curve suspect, each once."""
     codes = [code for point in curve.points for code in point.notices]
     codes += [notice.partition(": ")[0] for notice in curve.notices]
     return [printable(code) for code in dict.fromkeys(codes) if code not in harmless_codes(run)]

@@ -16,6 +16,7 @@ from bench.show.facts import (
     series_label,
     spots_of,
 )
+from bench.show.hybrid import suspects_of
 from bench.show.numbers import (
     MISSING,
     format_bytes,
@@ -29,7 +30,7 @@ from bench.show.numbers import (
 )
 from bench.show.sentence import crossover_name, say_guess, say_interval, short_answer
 from bench.show.table import number_notices, point_rows
-from bench.show.tiers import TITLE, tier_headings, tier_notes, tier_rows
+from bench.show.tiers import tier_headings, tier_notes, tier_rows, tier_title
 
 POWERS = ("", " n", " n²")
 
@@ -112,8 +113,8 @@ def _say_crossing(spot: SweetSpot, index: int) -> str:
 
 
 def tier_grid(run: RunRecord, table: TierTable) -> Grid:
-    """The tiers by speed; below them the cheapest that beats recompute at each length."""
-    return Grid(TITLE, tier_headings(table), tuple(tier_rows(run, table)), tier_notes(run, table))
+    """The tiers by load time; below them the cheapest that beats recompute at each length."""
+    return Grid(tier_title(table), tier_headings(table), tuple(tier_rows(run, table)), tier_notes(run, table))
 
 
 def break_even_grids(run: RunRecord, analysis: Analysis) -> tuple[Grid, ...]:
@@ -193,6 +194,16 @@ def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) 
         for code, message in found.items()
     ]
     return tuple(sorted(lines, key=lambda line: not line.suspect))
+
+
+def suspect_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> tuple[str, ...]:
+    """What each suspect code means, once: those that a footnote of the table explains are left to it."""
+    said = {code for point in analysis.points for code in point.notices}
+    said -= {notice.code for notice in run.notices}  # the footnote then says what happened, not what it means
+    hybrids = {code: "" for curve in analysis.hybrids for code in suspects_of(run, curve)}
+    lines = {line.code: line.explanation for line in notice_lines(run, samples, analysis) if line.suspect}
+    found = {code: explain(code) for code in hybrids} | lines
+    return tuple(f"suspect: {code}: {text}" for code, text in found.items() if code not in said)
 
 
 def tile_answers(run: RunRecord, analysis: Analysis) -> tuple[tuple[str, str], ...]:

@@ -24,11 +24,22 @@ from bench.show.table import align
 
 MOST_LENGTHS = 4  # columns of load times
 LEFT_COLUMNS = frozenset({0, 1, 2, 3})
-TITLE = "Where a prefix may live: tiers by speed"
 RULE = (
     "cheapest per byte, the last costs least: host memory, memory of a store, local disk, network storage, "
-    "object store"
+    "object store; of several in one place, the faster at that length"
 )
+
+
+def tier_title(table: TierTable) -> str:
+    """The heading, with what the tiers are ordered by."""
+    return f"Where a prefix may live: tiers by {say_order(table)}"
+
+
+def say_order(table: TierTable) -> str:
+    """What the rows are ordered by: "load time at 4,096 tokens"."""
+    if table.order_tokens is None:
+        return "load time at the longest length of each"
+    return f"load time at {format_tokens(table.order_tokens)} tokens"
 
 
 def has_choice(table: TierTable) -> bool:
@@ -154,7 +165,7 @@ def _say_run(run: RunRecord, homes: Sequence[Home]) -> str:
 
 def tier_table(run: RunRecord, table: TierTable) -> RenderableType:
     """The tiers for a terminal."""
-    shown = Table(title=Text(TITLE), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    shown = Table(title=Text(tier_title(table)), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column, heading in enumerate(tier_headings(table)):
         shown.add_column(Text(heading), justify="left" if column in LEFT_COLUMNS else "right")
     for row in tier_rows(run, table):
@@ -165,4 +176,4 @@ def tier_table(run: RunRecord, table: TierTable) -> RenderableType:
 def plain_tiers(run: RunRecord, table: TierTable) -> str:
     """The same as lines of text, for logs."""
     lines = align([tier_headings(table), *tier_rows(run, table)], left_columns=LEFT_COLUMNS)
-    return "\n".join([TITLE, *lines, *tier_notes(run, table)])
+    return "\n".join([tier_title(table), *lines, *tier_notes(run, table)])

@@ -21,6 +21,7 @@ from bench.show.figures import PNG_DPI, STYLE
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
 from bench.show.numbers import format_rate, format_tokens, format_tokens_estimate
 from bench.show.sentence import SYMBOLS
+from bench.show.tiers import say_order
 from bench.show.write import write_bytes_safely
 
 WIDE_INCHES, NARROW_INCHES = 9.0, 4.2
@@ -154,7 +155,7 @@ def make_figure(run: RunRecord, table: TierTable, *, width_inches: float = WIDE_
     draw_tiers(axes, run, table)
     suffix = table.suffix_tokens
     asked = f"the next {format_tokens(suffix)} tokens" if suffix else "a prefix"
-    title = f"Where {asked} may live, fastest tier on top: {say_model(run)} on {device_name(run)}"
+    title = f"Where {asked} may live, by {say_order(table)}, fastest on top: {say_model(run)} on {device_name(run)}"
     lines = textwrap.wrap(title, width=int(width_inches * 11.5))
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10.5, fontweight="bold", parse_math=False)
     _legend(figure)

@@ -15,6 +15,7 @@ from bench.show.facts import is_sound
 from bench.show.files import write_results
 from bench.show.hybrid import describe_hybrids
 from bench.show.origin import check_rows
+from bench.show.sections import suspect_lines
 from bench.show.sentence import describe_answer
 from bench.show.table import closing_table, plain_table
 from bench.show.tiers import has_choice, plain_tiers, tier_table
@@ -50,6 +51,8 @@ def finish(folder: Path) -> None:
         out.print(f"notice: {notice.message}", markup=False)
     out.print(describe_answer(run, samples, analysis), markup=False)
     for line in describe_hybrids(run, analysis):
+        out.print(line, markup=False)
+    for line in suspect_lines(run, samples, analysis):
         out.print(line, markup=False)
     if run.state == "interrupted":
         out.print(f"interrupted; go on with: make sweep RESUME={folder}", markup=False)
