@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -333,3 +334,14 @@ def test_a_resumed_sweep_goes_back_to_the_drive_it_began_on(tiny: Path, tmp_path
     refused = run_bench("sweep", "--resume", folder, cwd=tmp_path)
     assert refused.returncode == 2
     assert str(drive) in refused.stderr
+
+
+def test_the_closing_text_says_what_each_suspect_code_means(tmp_path: Path) -> None:
+    reference = next((ROOT / "results").glob("qwen3-0.6b/*/*/run.json")).parent
+    folder = tmp_path / "copy"
+    shutil.copytree(reference, folder)
+    header = json.loads((folder / "run.json").read_text())
+    header["notices"] = [{"code": "half_line", "message": "half a line was dropped", "suspect": True}]
+    (folder / "run.json").write_text(json.dumps(header))
+    said = run_bench("report", str(folder), cwd=tmp_path).stdout
+    assert said.count("suspect: half_line: The run was killed in mid-write; whole rows were kept.\n") == 1

@@ -11,6 +11,7 @@ import pytest
 from bench.analyse.answer import Analysis
 from bench.measure.record import Notice
 from bench.show.report import render_report, write_report
+from bench.show.sections import suspect_lines
 from tests.sweeps import make_analysis, make_notice, make_run, make_samples, make_spot
 
 SAMPLES = make_samples(num_rounds=2, num_samples=2)
@@ -157,3 +158,17 @@ def test_a_real_browser_paints_the_page(tmp_path: Path) -> None:
     browse(tmp_path, "--window-size=1200,900", f"--screenshot={shot}", path.as_uri())
     assert shot.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert shot.stat().st_size > 30_000
+
+
+def test_each_suspect_code_is_explained_once_and_not_again_where_a_footnote_does() -> None:
+    run = make_run(notices=(make_notice(), make_notice("half_line")))
+    points = (replace(ANALYSIS.points[0], notices=("not_cold", "drift_load")), *ANALYSIS.points[1:])
+    assert suspect_lines(run, SAMPLES, replace(ANALYSIS, points=points)) == (
+        "suspect: drift_load: Load got steadily slower or faster over the rounds, as SSD housekeeping does it.",
+        "suspect: half_line: The run was killed in mid-write; whole rows were kept.",
+    )
+    assert suspect_lines(make_run(), SAMPLES, ANALYSIS) == ()
+    limited = [replace(s, outcome=replace(s.outcome, notices=("above_limit",))) for s in SAMPLES]
+    assert suspect_lines(make_run(), limited, ANALYSIS) == (
+        "suspect: above_limit: A short read got through faster than the kernel's limit; such samples do not count.",
+    )
