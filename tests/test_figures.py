@@ -9,10 +9,20 @@ from matplotlib.figure import Figure
 
 from bench.analyse.analysis import analyse
 from bench.analyse.answer import Analysis, Crossing, Estimate
+from bench.analyse.tiers import make_tiers
 from bench.measure.plan import Plan
 from bench.measure.record import RunRecord, Sample, SeriesInfo
+from bench.show import tiers_figure
 from bench.show.caption import caption
-from bench.show.figures import draw_crossover, figure_content, write_figure
+from bench.show.figures import (
+    NARROW_INCHES,
+    STYLE,
+    WIDE_INCHES,
+    draw_crossover,
+    figure_content,
+    make_figure,
+    write_figure,
+)
 from tests.sweeps import TOKENS, make_analysis, make_run, make_samples, make_spot
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 
@@ -177,3 +187,63 @@ def test_samples_that_the_analysis_leaves_out_are_no_rounds_of_the_figure() -> N
         ]
         axes = draw(make_run(), samples, ANALYSIS)
         assert len([line for line in axes.lines if line.get_alpha() == 0.25]) == 2 * 3 - 1
+
+
+def legend_of(axes: Axes) -> list[str]:
+    legend = axes.get_legend()
+    return [] if legend is None else [text.get_text() for text in legend.get_texts()]
+
+
+def test_the_legend_explains_only_what_is_drawn() -> None:
+    assert legend_of(draw(make_run(), SAMPLES, ANALYSIS)) == [
+        "recompute (bfloat16)",
+        "load: posix, best layout",
+        "C* and its 95 % interval",
+        "fits (diagnostic)",
+        "single rounds",
+    ]
+    one = make_samples(tokens=(512,), num_rounds=1, num_samples=1)
+    spot = make_spot(verdict="inconclusive", crossings=(), reason="1 length")
+    axes = draw(make_run(), one, make_analysis(one, fits=(), spots=(spot,)))
+    assert legend_of(axes) == ["recompute (bfloat16)", "load: posix, best layout"]
+    ways = (MEMORY, DISK)
+    run, samples = make_tier_run(ways), make_tier_samples(ways, lengths=[1000], num_rounds=1)
+    assert legend_of(draw(run, samples, analyse(run, samples))) == []
+    assert legend_of(draw(make_run(series={}), [], Analysis((), (), ()))) == []
+
+
+@pytest.mark.parametrize("size", [WIDE_INCHES, NARROW_INCHES], ids=["wide", "narrow"])
+@pytest.mark.parametrize("num_ways", [1, 2])
+def test_legend_and_notes_lie_beside_the_data_and_inside_the_figure(
+    size: tuple[float, float], num_ways: int
+) -> None:
+    ways = (MEMORY, DISK)[:num_ways]
+    run, samples = make_tier_run(ways), make_tier_samples(ways, num_rounds=2)
+    with mpl.rc_context(STYLE):
+        figure = make_figure(run, samples, analyse(run, samples), size_inches=size)
+        figure.canvas.draw()
+    axes = figure.axes[0]
+    (note,) = (text for text in axes.texts if "too few rounds" in text.get_text())
+    legend = axes.get_legend()
+    assert legend is not None
+    note_box, legend_box = note.get_window_extent(), legend.get_window_extent()
+    label_box = axes.xaxis.label.get_window_extent()
+    assert note_box.y1 <= label_box.y0 and figure.bbox.y0 <= note_box.y0
+    assert legend_box.y0 >= axes.bbox.y1 - 1
+    assert not legend_box.overlaps(axes._left_title.get_window_extent())  # type: ignore[attr-defined]
+    assert legend_box.x1 <= figure.bbox.x1 and figure.bbox.x0 <= note_box.x0
+
+
+def test_nothing_measured_has_no_ticks() -> None:
+    axes = draw(make_run(series={}), [], Analysis((), (), ()))
+    assert list(axes.get_xticks()) == [] and list(axes.get_yticks()) == []
+
+
+def test_lengths_between_two_powers_of_two_have_ticks_of_their_own() -> None:
+    ways = (MEMORY, DISK)
+    run, samples = make_tier_run(ways), make_tier_samples(ways, lengths=[1000])
+    analysis = analyse(run, samples)
+    assert list(draw(run, samples, analysis).get_xticks()) == [1000]
+    with mpl.rc_context(STYLE):
+        figure = tiers_figure.make_figure(run, make_tiers(run, samples, analysis))
+    assert list(figure.axes[0].get_xticks()) == [1000]

@@ -169,9 +169,10 @@ def test_a_hybrid_that_wins_within_its_interval_only_is_not_said_to_win() -> Non
         "1.05 × as fast as recompute at 1,024 tokens (0.900 to 1.20).",
     )
     both = tuple(replace(point, prefix_tokens=n, speedup=Estimate(1.5, 1.2, 2.0)) for n in (512, 1024))
-    assert "at 2 of 2 lengths, the shortest of them 512 tokens; 1.50 ×" in describe_hybrids(
-        RUN, _with(points=both)
-    )[0]
+    assert (
+        "at 2 of 2 lengths, the shortest of them 512 tokens; 1.50 ×"
+        in describe_hybrids(RUN, _with(points=both))[0]
+    )
 
 
 def test_the_table_has_three_more_columns_only_where_hybrid_was_measured() -> None:

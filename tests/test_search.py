@@ -85,9 +85,7 @@ def test_a_small_budget_keeps_the_layout_s_own_values_and_says_so() -> None:
 
 @pytest.mark.parametrize(("number", "budget_s"), [(1, 38), (2, 75), (3, 113), (4, 150), (5, 188)])
 def test_the_budget_that_is_said_to_be_enough_is(number: int, budget_s: int) -> None:
-    loads = tuple(
-        LoadSpec(backend=name) for name in ("posix", "uring", "hostmem", "nixl", "gds")[:number]
-    )
+    loads = tuple(LoadSpec(backend=name) for name in ("posix", "uring", "hostmem", "nixl", "gds")[:number])
     small = planned(plan_of(budget_s=30, loads=loads))
     assert small.known["posix/best"].reason.endswith(f"from {budget_s} s on there is")
     assert len(planned(plan_of(budget_s=budget_s, loads=loads)).series) == number

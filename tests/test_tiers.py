@@ -59,11 +59,7 @@ def test_tiers_are_ordered_at_the_longest_length_that_all_have() -> None:
     samples = [s for s in make_tier_samples((MEMORY, DISK)) if s.case != Case("load", "posix/best", 8000)]
     table = make_tiers(run, samples, analyse(run, samples))
     assert (table.order_tokens, table.tiers[0].series) == (4000, "hostmem/best")
-    apart = [
-        s
-        for s in samples
-        if s.case.series != "hostmem/best" or s.case.prefix_tokens == 8000
-    ]
+    apart = [s for s in samples if s.case.series != "hostmem/best" or s.case.prefix_tokens == 8000]
     table = make_tiers(run, apart, analyse(run, apart))
     assert table.order_tokens is None
     assert [tier.series for tier in table.tiers] == ["hostmem/best", "posix/best"]  # 0.08 s, 0.2875 s

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from bench.analyse.frames import crossover_frame, summary_frame
 from bench.analyse.tiers import make_tiers
 from bench.show import figures, tiers_figure
 from bench.show.direct_labels import spread
-from bench.show.files import write_results
+from bench.show.files import write_frame, write_results
 from bench.show.looks import look_of
 from bench.show.report import render_report
 from tests.test_report import CHROMIUM, see, words
@@ -173,3 +174,17 @@ def test_a_report_with_six_tiers_fits_a_phone(tmp_path: Path) -> None:
     seen = see(tmp_path, render_report(run, samples, analyse(run, samples)), 320)
     assert (seen["inner"], seen["wide"]) == (320, 0)
     assert seen["scroll"] <= 320
+
+
+def test_tiers_of_which_nothing_was_measured_have_no_ticks_and_their_tables_a_header(tmp_path: Path) -> None:
+    run = make_tier_run((MEMORY, DISK))
+    table = make_tiers(run, [], analyse(run, []))
+    with mpl.rc_context(figures.STYLE):
+        figure = tiers_figure.make_figure(run, table)
+        figure.canvas.draw()
+    assert list(figure.axes[0].get_xticks()) == []
+    analysis = analyse(run, [])
+    for frame in (summary_frame(analysis), crossover_frame(replace(analysis, spots=()))):
+        write_frame(tmp_path / "x.csv", frame)
+        (header,) = (tmp_path / "x.csv").read_text().splitlines()
+        assert header.startswith("series,")

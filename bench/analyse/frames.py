@@ -12,6 +12,13 @@ from bench.analyse.tiers import Tier, TierTable
 Row = Mapping[str, Any]
 
 
+# whose rows give a frame of nothing its columns
+NO_POINT = Point(
+    "", 0, 0, 0, None, None, None, None, None, None, None, None, None, None, recompute_scaled=False
+)
+NO_SPOT = SweetSpot("", "whole", "p50", "inconclusive", None)
+
+
 def summary_frame(analysis: Analysis) -> pd.DataFrame:
     """One row for each load series and length; missing is <NA>."""
     hybrids = {
@@ -19,9 +26,10 @@ def summary_frame(analysis: Analysis) -> pd.DataFrame:
         for curve in analysis.hybrids
         for point in curve.points
     }
-    return _frame(
-        [_summary_row(point, hybrids.get((point.series, point.prefix_tokens))) for point in analysis.points]
-    )
+    rows = [
+        _summary_row(point, hybrids.get((point.series, point.prefix_tokens))) for point in analysis.points
+    ]
+    return _frame(rows) if rows else _frame([_summary_row(NO_POINT, None)]).head(0)
 
 
 def crossover_frame(analysis: Analysis) -> pd.DataFrame:
@@ -30,7 +38,7 @@ def crossover_frame(analysis: Analysis) -> pd.DataFrame:
     for spot in analysis.spots:
         crossings = spot.crossings or (None,)
         rows += [_crossover_row(spot, number, crossing) for number, crossing in enumerate(crossings)]
-    return _frame(rows)
+    return _frame(rows) if rows else _frame([_crossover_row(NO_SPOT, 0, None)]).head(0)
 
 
 def tier_frame(table: TierTable) -> pd.DataFrame:

@@ -146,11 +146,12 @@ def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
         Notice(code="length_refused", message=f"{length} tokens: {reason}")
         for length, reason in findings.refused.items()
     ]
-    notices += [*findings.notices, *_notice_skipped(series)]
+    checks = {**run.checks, **findings.checks}
+    notices += [*findings.notices, *_notice_skipped(series), *_notice_unchecked(run, series, checks)]
     return run.model_copy(
         update={
             "series": series,
-            "checks": {**run.checks, **findings.checks},
+            "checks": checks,
             "harness": harness,
             "notices": tuple(dict.fromkeys((*run.notices, *notices))),
         }
@@ -163,6 +164,30 @@ def _notice_skipped(series: Mapping[str, SeriesInfo]) -> list[Notice]:
         for name, info in series.items()
         if info.skipped is not None
     ]
+
+
+def _notice_unchecked(
+    run: RunRecord, series: Mapping[str, SeriesInfo], checks: Mapping[str, Any]
+) -> list[Notice]:
+    """One for each series that brings bytes in and whose right-answer check the preflight had no time for."""
+    if run.plan.simulation is not None:
+        return []
+    loading = [
+        name
+        for name, info in series.items()
+        if info.arm in {"load", "hybrid"} and info.skipped is None and _moves_bytes(info)
+    ]
+    message = "the preflight had no time for its right-answer check; a longer --budget gives it some"
+    return [
+        Notice(code="answer_unchecked", message=f"{name}: {message}")
+        for name in loading
+        if f"answer:{name}" not in checks
+    ]
+
+
+def _moves_bytes(info: SeriesInfo) -> bool:
+    backend = info.settings.get("backend")
+    return backend is not None and find_backend(str(backend)).moves_bytes
 
 
 def _reads_files(load: LoadSeries) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from bench.analyse.answer import Crossing, SweetSpot
-from bench.show.legend import draw_legend
+from bench.show.legend import Drawn, draw_legend
 from bench.show.numbers import format_tokens
 from bench.show.sentence import crossover_name
 
@@ -21,7 +21,7 @@ WIDE_FROM_INCHES = 6.0  # narrower figures have no room beside the axes
 CURVES_IN_WIDE = 8  # that an ordinary wide figure is high enough for
 LABEL_INCHES = 0.3  # of two lines
 TITLES = {True: "Recompute against each way to load", False: "Recompute or load?"}
-TITLE_PAD, ENTRY_POINTS = 24.0, 13.5  # above the axes: of a legend of one row, and of one more line
+TITLE_PAD = 10.5  # beside the height of the legend above the axes
 NARROW_CHARACTERS = 46
 
 
@@ -57,38 +57,37 @@ def room_for(num_curves: int, size_inches: tuple[float, float]) -> tuple[float, 
     return width, height + LABEL_INCHES * 1.2 * max(0, num_curves - CURVES_IN_WIDE)
 
 
-def draw_many(axes: Axes, curves: Sequence[Curve], recompute: Mapping[int, float]) -> None:
+def draw_many(
+    axes: Axes, curves: Sequence[Curve], recompute: Mapping[int, float], *, fits: bool, rounds: bool
+) -> None:
     """The answer of each curve beside it, or in a legend above where the figure is narrow.
 
     Args:
         axes: with all curves drawn.
         curves: of every series.
         recompute: seconds of the recompute arm by length.
+        fits, rounds: whether any are drawn.
     """
     figure = axes.get_figure()
     wide = figure is None or figure.get_figwidth() >= WIDE_FROM_INCHES  # type: ignore[union-attr]
-    mark_crossings(axes, curves, recompute)
-    pad = TITLE_PAD
+    drawn = Drawn(fits=fits, rounds=rounds, crossings=mark_crossings(axes, curves, recompute))
     if wide:
         label_curves(axes, curves)
-        draw_legend(axes, above=(0.0, 1.0), only_kinds=True)
+        height = draw_legend(axes, drawn, above=(0.0, 1.0), num_columns=3, only_kinds=True)
     else:
-        pad += ENTRY_POINTS * _name_lines(axes, curves)
-        draw_legend(axes, above=(-0.3, 1.0))
+        _name_lines(axes, curves)
+        height = draw_legend(axes, drawn, above=(-0.3, 1.0))
+    pad = TITLE_PAD + height
     axes.set_title(TITLES[wide], fontsize=11, fontweight="bold", loc="left", pad=pad, parse_math=False)
 
 
-def _name_lines(axes: Axes, curves: Sequence[Curve]) -> int:
-    """Put name and answer of each curve into its entry of the legend; how many lines they take."""
+def _name_lines(axes: Axes, curves: Sequence[Curve]) -> None:
+    """Put name and answer of each curve into its entry of the legend."""
     said = {curve.name: f"{curve.name}: {curve.answer}".removesuffix(": ") for curve in curves}
-    count = 1
     for line in axes.lines:
         name = str(line.get_label()).removeprefix("load: ")
         if name in said:
-            wrapped = textwrap.wrap(said[name], NARROW_CHARACTERS)
-            line.set_label("\n".join(wrapped))
-            count += len(wrapped)
-    return count
+            line.set_label("\n".join(textwrap.wrap(said[name], NARROW_CHARACTERS)))
 
 
 def say_spot(spot: SweetSpot) -> str:
@@ -136,20 +135,23 @@ def label_curves(axes: Axes, curves: Sequence[Curve]) -> None:
         axes.annotate(
             curve.label, curve.last, (GAP_X, height), textcoords="axes fraction", color=curve.colour,
             fontsize=FONT_POINTS, va="center", ha="left", parse_math=False, annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": curve.colour, "linewidth": 0.7, "relpos": (0, 0.5)},
+            arrowprops={"arrowstyle": "-", "color": curve.colour, "linewidth": 0.7, "linestyle": ":", "relpos": (0, 0.5)},
         )  # fmt: skip
 
 
-def mark_crossings(axes: Axes, curves: Sequence[Curve], recompute: Mapping[int, float]) -> None:
-    """Draw each crossover, with its interval, where it lies on the recompute curve."""
+def mark_crossings(axes: Axes, curves: Sequence[Curve], recompute: Mapping[int, float]) -> bool:
+    """Draw each crossover, with its interval, where it lies on the recompute curve; whether there is any."""
     if not recompute:
-        return
+        return False
+    drawn = False
     lengths, seconds = np.log(list(recompute)), np.log(list(recompute.values()))
     for curve in curves:
         for crossing in () if curve.spot is None else curve.spot.crossings:
             if not crossing.extrapolated:
                 height = float(np.exp(np.interp(np.log(crossing.tokens.value), lengths, seconds)))
                 _mark(axes, crossing, height=height, colour=curve.colour)
+                drawn = True
+    return drawn
 
 
 def _mark(axes: Axes, crossing: Crossing, *, height: float, colour: str) -> None:

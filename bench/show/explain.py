@@ -6,6 +6,7 @@ EXPLANATIONS: dict[str, str] = {
     "attention_whole": "Every rank computed all of the attention: recompute is slower than in an engine with as many.",
     "slow_dtype": "This device has no hardware for the dtype: recompute is slower than it need be.",
     "wrong_answer": "After a load the model does not give the logits of recompute: trust no number.",
+    "answer_unchecked": "Nobody saw the model give after a load the logits of recompute: bytes are compared all the same.",
     "blind_answer_check": "Chunks in the wrong places would not have been noticed: the answer is unproven.",
     "attention_math": "No fused attention kernel takes this model here: recompute is slower than in an engine.",
     "length_refused": "This length does not fit the machine; the measured range ends below it.",

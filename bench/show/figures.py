@@ -18,7 +18,15 @@ from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, SweetSpot
 from bench.analyse.select import samples_that_count
 from bench.measure.record import RunRecord, Sample
 from bench.show.caption import caption
-from bench.show.direct_labels import MOST_IN_LEGEND, Curve, draw_many, room_for, say_spot
+from bench.show.direct_labels import (
+    MOST_IN_LEGEND,
+    TITLE_PAD,
+    WIDE_FROM_INCHES,
+    Curve,
+    draw_many,
+    room_for,
+    say_spot,
+)
 from bench.show.facts import (
     arm_label,
     asked_spot,
@@ -28,7 +36,7 @@ from bench.show.facts import (
     recompute_series,
     series_label,
 )
-from bench.show.legend import draw_legend
+from bench.show.legend import Drawn, draw_legend
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR, look_of
 from bench.show.numbers import format_tick_seconds, format_tokens
 from bench.show.sentence import crossover_name, short_answer
@@ -37,6 +45,8 @@ from bench.show.write import write_bytes_safely
 WIDE_INCHES = (8.0, 5.4)
 NARROW_INCHES = (4.0, 5.2)
 PNG_DPI = 130
+NOTE_CHARACTERS = {True: 120, False: 60}
+NOTE_POINTS = -48  # from the axes down, past tick labels and the label of the axis
 STYLE: Any = {  # matplotlib types its parameters by name
     "text.parse_math": False,
     "font.family": "DejaVu Sans",
@@ -57,12 +67,14 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     missing: list[tuple[str, str]] = []
     curves: list[Curve] = []
     recompute: dict[int, float] = {}
+    rounds = False
     rows = _series_styles(run, samples, analysis)
     for row in rows:
         series, arm, colour, marker = row
         name = arm_label(run, series, arm=arm)
         counted = samples_that_count(run, samples, series)
-        _draw_rounds(axes, [s for s in counted if s.case.suffix_tokens == suffix], colour=colour)
+        asked = [sample for sample in counted if sample.case.suffix_tokens == suffix]
+        rounds = _draw_rounds(axes, asked, colour=colour) or rounds
         known = _estimates(run, samples, analysis, series=series, arm=arm)
         curves.append(_curve(run, analysis, row, known))
         if arm == "recompute":
@@ -70,19 +82,16 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
         if known:
             _draw_points(axes, known, label=name, colour=colour, marker=marker)
         missing += [(lack, name) for lack in _find_lacks(known)]
-    for fit in analysis.fits:
-        _draw_fit(axes, fit, colours={series: colour for series, _, colour, _ in rows})
+    colours = {series: colour for series, _, colour, _ in rows}
+    fits = any([_draw_fit(axes, fit, colours=colours) for fit in analysis.fits])
     timed = (
         f"time of the next {format_tokens(suffix)} tokens" if suffix else "time, first-token step included"
     )
     _scale_axes(axes, samples, analysis, ylabel=timed)
     if len(curves) > MOST_IN_LEGEND:
-        draw_many(axes, curves, recompute)
+        draw_many(axes, curves, recompute, fits=fits, rounds=rounds)
     else:
-        spot = main_spot(run, analysis)
-        if spot is not None:
-            _draw_spot(axes, spot)
-        draw_legend(axes)
+        _draw_answer(axes, main_spot(run, analysis), fits=fits, rounds=rounds)
     _say_missing(axes, missing)
 
 
@@ -143,9 +152,13 @@ def _estimates(
     return {length: found[length] for length in sorted(found) if found[length] is not None}  # type: ignore[misc]
 
 
-def _draw_rounds(axes: Axes, samples: Sequence[Sample], *, colour: str) -> None:
-    """Each round as a faint line through its medians: the scatter that the interval stands for."""
-    for number in sorted({sample.round for sample in samples}):
+def _draw_rounds(axes: Axes, samples: Sequence[Sample], *, colour: str) -> bool:
+    """Each round as a faint line through its medians, the scatter that the interval stands for; whether one shows.
+
+    A single round lies under the curve itself.
+    """
+    numbers = sorted({sample.round for sample in samples})
+    for number in numbers:
         by_length: dict[int, list[float]] = {}
         for sample in samples:
             if sample.round == number:
@@ -153,6 +166,7 @@ def _draw_rounds(axes: Axes, samples: Sequence[Sample], *, colour: str) -> None:
         lengths = sorted(by_length)
         medians = [float(np.median(by_length[length])) for length in lengths]
         axes.plot(lengths, medians, color=colour, alpha=0.25, linewidth=0.7, marker=".", markersize=2.5)
+    return len(numbers) > 1
 
 
 def _bounded(estimate: Estimate) -> bool:
@@ -182,24 +196,40 @@ def _draw_points(axes: Axes, known: dict[int, Estimate], *, label: str, colour: 
     axes.plot(lengths, values, color=colour, marker=marker, markersize=5, linewidth=1.6, label=label)
 
 
-def _draw_fit(axes: Axes, fit: Fit, *, colours: dict[str, str]) -> None:
+def _draw_fit(axes: Axes, fit: Fit, *, colours: dict[str, str]) -> bool:
+    """A fit over its lengths, dashed; whether it has enough of them."""
     lengths = sorted(fit.residuals)
     if len(lengths) < 2:
-        return
+        return False
     grid = np.geomspace(lengths[0], lengths[-1], 100)
     seconds = sum(coefficient * grid**power for power, coefficient in enumerate(fit.coefficients))
     shown = np.where(np.asarray(seconds) > 0, seconds, np.nan)
     colour = colours.get(fit.series, RECOMPUTE_COLOUR if fit.arm == "recompute" else LOAD_COLOURS[0])
     axes.plot(grid, shown, color=colour, linestyle=(0, (4, 3)), linewidth=1.0, alpha=0.9)
+    return True
 
 
-def _draw_spot(axes: Axes, spot: SweetSpot) -> None:
+def _draw_answer(axes: Axes, spot: SweetSpot | None, *, fits: bool, rounds: bool) -> None:
+    """The crossings, and above the axes the answer as title over the legend."""
+    crossings = spot is not None and _draw_spot(axes, spot)
+    figure = axes.get_figure()
+    wide = figure is None or figure.get_figwidth() >= WIDE_FROM_INCHES  # type: ignore[union-attr]
+    drawn = Drawn(fits=fits, rounds=rounds, crossings=crossings)
+    place = (0.0, 1.0) if wide else (-0.3, 1.0)
+    height = draw_legend(axes, drawn, above=place, num_columns=2 if wide else 1)
+    if spot is not None:
+        pad = TITLE_PAD + height
+        axes.set_title(_title(spot), fontsize=11, fontweight="bold", loc="left", pad=pad, parse_math=False)
+
+
+def _draw_spot(axes: Axes, spot: SweetSpot) -> bool:
+    """The crossings inside the measured range; whether there are any."""
     inside = [crossing for crossing in spot.crossings if not crossing.extrapolated]
     for crossing in inside:
         _draw_crossing(axes, crossing)
-    axes.set_title(_title(spot), fontsize=11, fontweight="bold", loc="left", parse_math=False)
     if inside:
         axes.plot([], [], color="0.25", linestyle=":", label=f"{crossover_name(spot)} and its 95 % interval")
+    return bool(inside)
 
 
 def _title(spot: SweetSpot) -> str:
@@ -224,11 +254,13 @@ def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis, *, yl
     if lengths:
         axes.set_xlim(max(lengths[0], 1) / 1.15, max(lengths[-1], 1) * 1.15)
         powers = [2**p for p in range(0, 40) if lengths[0] <= 2**p <= lengths[-1]]
-        step = 1 + (len(powers) - 1) // 8
+        step = 1 + max(0, len(powers) - 1) // 8
         axes.set_xticks(powers[::-step][::-1] or lengths)
+    else:
+        axes.set_xticks([])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tokens(value)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)) if lengths else NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tick_seconds(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(axis="x", labelrotation=30)
@@ -237,17 +269,20 @@ def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis, *, yl
 
 
 def _say_missing(axes: Axes, missing: Sequence[tuple[str, str]]) -> None:
-    """What is not there, curve by curve; of more than two with the same lack, how many."""
+    """What is not there, curve by curve, below the axes and their label; of more than two with the same lack, how many."""
     counts = Counter(lack for lack, _ in missing)
     lines = list(
         dict.fromkeys(
             f"{lack}: {name if counts[lack] <= 2 else f'{counts[lack]} series'}" for lack, name in missing
         )
     )
+    wide = axes.figure.get_figwidth() >= WIDE_FROM_INCHES  # type: ignore[union-attr]
+    lines = [part for line in lines for part in textwrap.wrap(line, NOTE_CHARACTERS[wide])]
     if lines:
-        axes.text(
-            0.99, 0.02, "\n".join(lines), transform=axes.transAxes, ha="right", va="bottom",
-            fontsize=8, style="italic", color="#8a1c1c", parse_math=False,
+        axes.annotate(
+            "\n".join(lines), (1.0, 0.0), (0, NOTE_POINTS), xycoords="axes fraction", textcoords="offset points",
+            ha="right", va="top", fontsize=8, style="italic", color="#8a1c1c", parse_math=False,
+            annotation_clip=False,
         )  # fmt: skip
 
 

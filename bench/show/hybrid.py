@@ -63,9 +63,7 @@ def _say_wins(points: Sequence[HybridPoint]) -> str:
     if not wins:
         return f"surely beats the better arm alone at none of {lengths}"
     start = "at" if len(wins) == 1 else "the shortest of them"
-    return (
-        f"surely beats the better arm alone at {len(wins)} of {lengths}, {start} {format_tokens(wins[0])} tokens"
-    )
+    return f"surely beats the better arm alone at {len(wins)} of {lengths}, {start} {format_tokens(wins[0])} tokens"
 
 
 def _low_speedup(point: HybridPoint) -> float:

@@ -105,7 +105,9 @@ def _scale(axes: Axes, lengths: Sequence[int]) -> None:
         axes.set_xlim(lengths[0] / 1.3, lengths[-1] * 1.3)
         powers = [2**p for p in range(40) if lengths[0] <= 2**p <= lengths[-1]]
         most = 8 if figure_is_wide(axes) else 3
-        axes.set_xticks(powers[:: -(1 + (len(powers) - 1) // most)][::-1] or list(lengths))
+        axes.set_xticks(powers[:: -(1 + max(0, len(powers) - 1) // most)][::-1] or list(lengths))
+    else:
+        axes.set_xticks([])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tokens(value)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.spines["left"].set_visible(False)

@@ -34,7 +34,9 @@ def write(
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
     threads: Annotated[int | None, option("reading threads; default the layout's")] = None,
     request: Annotated[str | None, option("bytes of one read, such as 4MiB")] = None,
-    queue_depth: Annotated[int | None, option("reads in flight over all threads; of psync, the threads; default the layout's")] = None,
+    queue_depth: Annotated[
+        int | None, option("reads in flight over all threads; of psync, the threads; default the layout's")
+    ] = None,
     buffered: Annotated[
         bool | None, option("through the page cache, or past it with O_DIRECT; default the layout's")
     ] = None,
