@@ -237,6 +237,7 @@ def test_legend_and_notes_lie_beside_the_data_and_inside_the_figure(
 def test_nothing_measured_has_no_ticks() -> None:
     axes = draw(make_run(series={}), [], Analysis((), (), ()))
     assert list(axes.get_xticks()) == [] and list(axes.get_yticks()) == []
+    assert list(axes.get_yticks(minor=True)) == []
 
 
 def test_lengths_between_two_powers_of_two_have_ticks_of_their_own() -> None:

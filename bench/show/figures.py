@@ -263,6 +263,8 @@ def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis, *, yl
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)) if lengths else NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tick_seconds(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
+    if not lengths:
+        axes.yaxis.set_minor_locator(NullLocator())
     axes.tick_params(axis="x", labelrotation=30)
     axes.grid(True, which="major", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
