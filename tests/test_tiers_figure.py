@@ -188,3 +188,10 @@ def test_tiers_of_which_nothing_was_measured_have_no_ticks_and_their_tables_a_he
         write_frame(tmp_path / "x.csv", frame)
         (header,) = (tmp_path / "x.csv").read_text().splitlines()
         assert header.startswith("series,")
+
+
+def test_what_leads_from_a_curve_to_its_label_is_dotted_and_no_curve() -> None:
+    leaders = [
+        text.arrow_patch for text in crossover_axes((MEMORY, DISK)).texts if isinstance(text, Annotation)
+    ]
+    assert [leader.get_linestyle() for leader in leaders if leader is not None] == [":"] * 3

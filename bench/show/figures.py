@@ -14,13 +14,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, SweetSpot
+from bench.analyse.answer import Analysis, Estimate, Fit
 from bench.analyse.select import samples_that_count
 from bench.measure.record import RunRecord, Sample
+from bench.show.answer_mark import draw_answer
 from bench.show.caption import caption
 from bench.show.direct_labels import (
     MOST_IN_LEGEND,
-    TITLE_PAD,
     WIDE_FROM_INCHES,
     Curve,
     draw_many,
@@ -36,10 +36,8 @@ from bench.show.facts import (
     recompute_series,
     series_label,
 )
-from bench.show.legend import Drawn, draw_legend
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR, look_of
 from bench.show.numbers import format_tick_seconds, format_tokens
-from bench.show.sentence import crossover_name, short_answer
 from bench.show.write import write_bytes_safely
 
 WIDE_INCHES = (8.0, 5.4)
@@ -91,7 +89,7 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     if len(curves) > MOST_IN_LEGEND:
         draw_many(axes, curves, recompute, fits=fits, rounds=rounds)
     else:
-        _draw_answer(axes, main_spot(run, analysis), fits=fits, rounds=rounds)
+        draw_answer(axes, main_spot(run, analysis), fits=fits, rounds=rounds)
     _say_missing(axes, missing)
 
 
@@ -207,44 +205,6 @@ def _draw_fit(axes: Axes, fit: Fit, *, colours: dict[str, str]) -> bool:
     colour = colours.get(fit.series, RECOMPUTE_COLOUR if fit.arm == "recompute" else LOAD_COLOURS[0])
     axes.plot(grid, shown, color=colour, linestyle=(0, (4, 3)), linewidth=1.0, alpha=0.9)
     return True
-
-
-def _draw_answer(axes: Axes, spot: SweetSpot | None, *, fits: bool, rounds: bool) -> None:
-    """The crossings, and above the axes the answer as title over the legend."""
-    crossings = spot is not None and _draw_spot(axes, spot)
-    figure = axes.get_figure()
-    wide = figure is None or figure.get_figwidth() >= WIDE_FROM_INCHES  # type: ignore[union-attr]
-    drawn = Drawn(fits=fits, rounds=rounds, crossings=crossings)
-    place = (0.0, 1.0) if wide else (-0.3, 1.0)
-    height = draw_legend(axes, drawn, above=place, num_columns=2 if wide else 1)
-    if spot is not None:
-        pad = TITLE_PAD + height
-        axes.set_title(_title(spot), fontsize=11, fontweight="bold", loc="left", pad=pad, parse_math=False)
-
-
-def _draw_spot(axes: Axes, spot: SweetSpot) -> bool:
-    """The crossings inside the measured range; whether there are any."""
-    inside = [crossing for crossing in spot.crossings if not crossing.extrapolated]
-    for crossing in inside:
-        _draw_crossing(axes, crossing)
-    if inside:
-        axes.plot([], [], color="0.25", linestyle=":", label=f"{crossover_name(spot)} and its 95 % interval")
-    return bool(inside)
-
-
-def _title(spot: SweetSpot) -> str:
-    bounds = [crossing.tokens for crossing in spot.crossings]
-    if len(bounds) != 1 or bounds[0].low is None or bounds[0].high is None:
-        return short_answer(spot)
-    return f"{short_answer(spot)}  [{format_tokens(bounds[0].low)}–{format_tokens(bounds[0].high)}]"
-
-
-def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
-    low, high = crossing.tokens.low, crossing.tokens.high
-    if low is not None and high is not None:
-        left, right = axes.get_xlim()
-        axes.axvspan(max(low, left), min(high, right), color="0.4", alpha=0.2, linewidth=0)
-    axes.axvline(max(crossing.tokens.value, 1), color="0.25", linestyle=":", linewidth=1.4)
 
 
 def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis, *, ylabel: str) -> None:
