@@ -55,7 +55,9 @@ def sweep(
     hybrid: Annotated[
         bool, option("also recompute from the front while loading from the back (whole models)")
     ] = False,
-    buffered: Annotated[bool, option("read through the page cache, evicted before each sample")] = False,
+    buffered: Annotated[
+        bool | None, option("read through the page cache, evicted before each sample; default the layout's")
+    ] = None,
     chunk_tokens: Annotated[int | None, option("tokens of a KV chunk; default the layout's")] = None,
     threads: Annotated[
         int | None, option("reading threads; default the layout's, searched for layout best")
@@ -109,7 +111,7 @@ def sweep(
         LoadSpec(
             backend=one,
             preset=preset,
-            direct=False if buffered else None,
+            direct=None if buffered is None else not buffered,
             chunk_tokens=chunk_tokens,
             num_threads=threads,
             queue_depth=queue_depth,
