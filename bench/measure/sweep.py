@@ -7,14 +7,8 @@ from pathlib import Path
 
 from bench.measure.available import leave_out_unavailable
 from bench.measure.clock import MonotonicClock
-from bench.measure.header import (
-    describe_machine_of,
-    describe_storage_of,
-    note_findings,
-    notice_repeats,
-    open_record,
-)
-from bench.measure.machine import comparable
+from bench.measure.continuation import require_same
+from bench.measure.header import note_findings, notice_repeats, open_record
 from bench.measure.plan import Plan, PlanError
 from bench.measure.policy import Observer, Policy, SearchPolicy
 from bench.measure.prepare import look_ahead, prepare_rounds
@@ -71,7 +65,7 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
     """Go on with a sweep that was stopped, with what is left of its budget, or of another: `budget_s` in all.
 
     Raises:
-        RecordError, PlanError: the folder cannot be read, is complete, or is of another machine.
+        RecordError, PlanError: the folder cannot be read, is complete, or is of another machine or software.
     """
     since_s = MonotonicClock().now_s()
     run = read_run(folder)
@@ -82,17 +76,8 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
         raise PlanError(
             f"{folder}: this sweep is complete; start another with: make sweep MODEL={run.plan.model}"
         )
-    _, missing = leave_out_unavailable(run.plan, data_dir)
-    if missing:
-        raise PlanError(f"{folder} cannot be gone on with: {missing[0].message}")
     setup = work_out(run.plan)
-    _, machine = describe_machine_of(setup)
-    storage = describe_storage_of(setup, data_dir)
-    different = comparable(run.machine, machine)
-    if run.storage.get("name") != storage.get("name"):
-        different.append(f"storage: {run.storage.get('name')}, {storage.get('name')}")
-    if different:
-        raise PlanError(f"{folder} is of another machine or storage: {'; '.join(different)}")
+    notices = (*notices, *require_same(folder, run, setup, data_dir))
     run = run.model_copy(update={"state": "running", "notices": (*run.notices, *notices)})
     with open_site(setup, data_dir, since_s=since_s) as site:
         _carry_out(setup, site, folder, run=run, samples=samples, hands=hands)

@@ -10,6 +10,7 @@ EXPLANATIONS: dict[str, str] = {
     "attention_math": "No fused attention kernel takes this model here: recompute is slower than in an engine.",
     "length_refused": "This length does not fit the machine; the measured range ends below it.",
     "lengths_dropped": "Longer prefixes do not fit the machine; the measured range ends below them.",
+    "other_revision": "The sweep was gone on with after the code had changed, or may have: its rounds may differ by that.",
     "half_line": "The run was killed in mid-write; whole rows were kept.",
     "not_cold": "Bytes came from the page cache, not from storage; such samples do not count as cold.",
     "unchecked_bytes": "Nobody compared what arrived with what was stored; such samples do not count.",
