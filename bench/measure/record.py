@@ -31,7 +31,7 @@ class Sample:
     """One timed call: which case, in which round, in which order, and what came out.
 
     Args:
-        round: index of the fresh process that measured it, from 0.
+        round: index of the fresh process that measured it, from 0; people are told it from 1.
         order: position within the round, from 0, over all arms.
         sample: repetition of the same case within the round, from 0.
         started_s: seconds since the sweep began.

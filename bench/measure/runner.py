@@ -162,9 +162,9 @@ def _measure_round(
             case CaseRefused(case, reason):
                 _drop_from(rounds, case.prefix_tokens, reason)
             case SeriesFailed(series, reason):
-                _drop_series(rounds, series, f"round {job.number}: {reason}")
+                _drop_series(rounds, series, f"round {job.number + 1}: {reason}")
             case JobFailed(reason):
-                raise MeasureError(f"round {job.number}: {reason}")
+                raise MeasureError(f"round {job.number + 1}: {reason}")
             case JobDone(next_chunk):
                 rounds.first_chunk.update(next_chunk)
 
