@@ -1,15 +1,18 @@
 """What breaks in mid-sweep: the other ways to load go on, and what was measured stays."""
 
 import json
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bench.analyse.tune import search_settings
+from bench.measure.header import open_record
 from bench.measure.plan import LoadSpec, Plan
-from bench.measure.record import read_run, read_samples
-from bench.measure.sweep import Hands, run_sweep
+from bench.measure.record import WriteError, read_run, read_samples
+from bench.measure.setup import work_out
+from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from kvio.backends.bucket import ObjectError
 from kvio.backends.mooncake_address import MooncakeAddress
 from kvio.backends.mooncake_client import StoreClient
@@ -83,3 +86,53 @@ def test_a_runs_own_store_that_is_gone_is_not_to_be_started_by_hand() -> None:
         "Mooncake store of this run: Connection refused: the mooncake_master that it was started with is gone, "
         "and all that it held"
     )
+
+
+@pytest.fixture
+def limit_files() -> Iterator[Callable[[int], None]]:
+    """Lets no file grow beyond so many bytes, as a full disk does: a row may get onto it in part."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda num_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_fills_up_leaves_whole_rows_no_files_and_can_be_gone_on_with(
+    plan: Plan, tmp_path: Path, limit_files: Callable[[int], None]
+) -> None:
+    results = tmp_path / "results"
+
+    def fill_up() -> None:
+        (path,) = results.glob("*/*/*/samples.csv")
+        limit_files(path.stat().st_size + 300)  # one row, and a part of another
+
+    hands = Hands(policy=three_rounds, search=search_settings, observer=Breaking(fill_up))
+    with pytest.raises(WriteError, match=r"cannot write results: .*: File too large") as caught:
+        run_sweep(plan, root=results, data_dir=tmp_path, hands=hands)
+    assert "\n" not in str(caught.value)
+    (folder,) = results.glob("*/*/*")
+    limit_files(resource.RLIM_INFINITY)
+    before, notices = read_samples(folder)
+    assert ({sample.round for sample in before}, notices) == ({0, 1}, ())
+    assert {path.name for path in folder.iterdir()} == {"run.json", "samples.csv"}
+    assert list(tmp_path.glob("kvcross-*")) == []
+    hands = Hands(policy=three_rounds, search=search_settings, observer=Silent())
+    resume_sweep(folder, data_dir=tmp_path, hands=hands)
+    assert read_run(folder).state == "complete"
+    assert read_samples(folder)[0][: len(before)] == before
+
+
+def test_a_disk_that_is_full_from_the_beginning_leaves_no_folder(
+    plan: Plan, tmp_path: Path, limit_files: Callable[[int], None]
+) -> None:
+    limit_files(100)
+    with pytest.raises(WriteError, match=r"cannot write results: .*: File too large"):
+        open_record(work_out(plan), tmp_path / "results", tmp_path, other_runs=0)
+    assert list(tmp_path.glob("results/*/*/*")) == []
+
+
+def test_a_folder_whose_disk_did_not_even_take_the_columns_is_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "samples.csv").write_text("")
+    assert read_samples(tmp_path) == ([], ())
+    (tmp_path / "samples.csv").write_text("round,ord")
+    samples, notices = read_samples(tmp_path)
+    assert (samples, [notice.code for notice in notices]) == ([], ["half_line"])

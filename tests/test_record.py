@@ -13,11 +13,11 @@ from bench.measure.record import (
     RecordError,
     RunRecord,
     Sample,
-    SampleWriter,
     read_run,
     read_samples,
     write_run,
 )
+from bench.measure.writer import SampleWriter
 
 
 def _sample(number: int) -> Sample:

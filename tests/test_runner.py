@@ -22,10 +22,11 @@ from bench.measure.jobs import (
 )
 from bench.measure.plan import Plan, SimulationSpec
 from bench.measure.policy import Progress
-from bench.measure.record import RunRecord, Sample, SampleWriter, read_samples
+from bench.measure.record import RunRecord, Sample, read_samples
 from bench.measure.runner import MeasureError, Rounds, run_rounds
 from bench.measure.sampling import measure_passes
 from bench.measure.source import SimulatedSource, Source
+from bench.measure.writer import SampleWriter
 from kvio.errors import KVIOError
 
 SPEC = SimulationSpec(recompute_s=(0.0, 0.01, 0.0), load_s=(1.0, 0.0), round_noise=0.0, sample_noise=0.0)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, SweetSpot
-from bench.measure.record import RunRecord, Sample
+from bench.measure.record import RunRecord, Sample, write_bytes_safely
 from bench.show.caption import caption
 from bench.show.direct_labels import MOST_IN_LEGEND, Curve, draw_many, room_for, say_spot
 from bench.show.facts import (
@@ -32,7 +32,6 @@ from bench.show.legend import draw_legend
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR, look_of
 from bench.show.numbers import format_tick_seconds, format_tokens
 from bench.show.sentence import crossover_name, short_answer
-from bench.show.write import write_bytes_safely
 
 WIDE_INCHES = (8.0, 5.4)
 NARROW_INCHES = (4.0, 5.2)
