@@ -1,6 +1,5 @@
 """What a sweep leaves behind: `run.json` (the header) and `samples.csv` (one row per timed sample)."""
 
-import csv
 import json
 import os
 from collections import Counter
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.arms.case import Case, Outcome
 from bench.measure.plan import Plan
+from bench.measure.rows import cut_half_line, parse_cell, require_plausible, split_row
 from bench.measure.settings import SettingSearch
 from kvio.errors import FailedError, UserError
 
@@ -207,25 +207,6 @@ def say_cell(value: object) -> str:
     return str(value)
 
 
-def _parse(text: str, hint: object) -> object:
-    described = str(hint)
-    if hint is float or hint is int:
-        return hint(text)
-    if "tuple" in described:
-        return tuple(text.split(";")) if text else ()
-    if text == "":
-        return None
-    if "Mapping" in described:
-        return dict(json.loads(text))
-    if "bool" in described:
-        return {"true": True, "false": False}[text]
-    if "float" in described:
-        return float(text)
-    if "int" in described:
-        return int(text)
-    return text
-
-
 def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
     """All whole rows of `samples.csv` in the order measured, and a notice if a last half row was dropped.
 
@@ -242,28 +223,33 @@ def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
     except UnicodeDecodeError as error:
         raise RecordError(f"{path}: not a text file (byte {error.start})") from None
     notices: tuple[Notice, ...] = ()
-    whole, newline, rest = text.rpartition("\n")
-    if rest:
+    whole = cut_half_line(text)
+    if whole != text:
         notices = (
             Notice(code="half_line", message="the last row was half written and dropped", suspect=False),
         )
-    samples = list(_rows(path, whole + newline)) if whole else []  # a full disk may not even take the columns
+    samples = list(_rows(path, whole)) if whole else []  # a full disk may not even take the columns
     places = Counter((sample.round, sample.order) for sample in samples)
     twice = next((place for place, count in places.items() if count > 1), None)
     if twice is not None:
-        raise RecordError(f"{path}: round {twice[0]} has two rows of order {twice[1]}; one was copied in")
+        raise RecordError(f"{path}: two rows have round {twice[0]} and order {twice[1]}; one was copied in")
     return samples, notices
 
 
 def _rows(path: Path, text: str) -> Iterator[Sample]:
-    reader = csv.DictReader(text.splitlines())
-    if tuple(reader.fieldnames or ()) not in (COLUMNS, *OLDER_COLUMNS):
+    header, *lines = text.removesuffix("\n").split("\n")
+    columns = tuple(header.split(","))
+    if columns not in (COLUMNS, *OLDER_COLUMNS):
         raise RecordError(f"{path}: columns are not those of schema {SCHEMA}")
-    for number, row in enumerate(reader, start=2):
+    for number, line in enumerate(lines, start=2):
+        if not line:
+            continue
         try:
-            values = {name: _parse(row.get(name, ""), _TYPES[name]) for name in COLUMNS}
+            cells = dict(zip(columns, split_row(line, len(columns)), strict=True))
+            values = {name: parse_cell(cells.get(name, ""), _TYPES[name]) for name in COLUMNS}
+            require_plausible(values)
         except (ValueError, KeyError, TypeError) as error:
-            raise RecordError(f"{path}:{number}: {error}") from None
+            raise RecordError(f"{path}:{number}: {error}; delete that line, or sweep again") from None
         yield _sample(values)
 
 

@@ -16,6 +16,7 @@ from bench.measure.record import (
     write_text_safely,
     writing_results,
 )
+from bench.measure.rows import cut_half_line
 
 
 class SampleWriter:
@@ -66,16 +67,15 @@ class SampleWriter:
         self._stream.close()
 
 
-def _drop_half_line(path: Path) -> bool:
-    """Cut a half-written last line (a kill in mid-write) off; True when there was one."""
+def _drop_half_line(path: Path) -> None:
+    """Cut an incomplete last line (a kill in mid-write) off."""
     if not path.exists():
-        return False
-    content = path.read_bytes()
-    if not content or content.endswith(b"\n"):
-        return False
-    with path.open("r+b") as stream:
-        stream.truncate(content.rfind(b"\n") + 1)
-    return True
+        return
+    text = path.read_bytes().decode(errors="surrogateescape")
+    whole = cut_half_line(text)
+    if whole != text:
+        with path.open("r+b") as stream:
+            stream.truncate(len(whole.encode(errors="surrogateescape")))
 
 
 def _upgrade(path: Path) -> None:

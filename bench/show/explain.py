@@ -7,6 +7,7 @@ EXPLANATIONS: dict[str, str] = {
     "slow_dtype": "This device has no hardware for the dtype: recompute is slower than it need be.",
     "wrong_answer": "After a load the model does not give the logits of recompute: trust no number.",
     "blind_answer_check": "Chunks in the wrong places would not have been noticed: the answer is unproven.",
+    "check_failed": "A check that the run recorded did not pass: trust no number before it is known why.",
     "attention_math": "No fused attention kernel takes this model here: recompute is slower than in an engine.",
     "length_refused": "This length does not fit the machine; the measured range ends below it.",
     "lengths_dropped": "Longer prefixes do not fit the machine; the measured range ends below them.",
