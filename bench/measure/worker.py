@@ -62,6 +62,7 @@ def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
     With a `seat` it is one of several ranks, which all do the same; the first one tells.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     die_with_parent()
     job = _receive(pipe)
     try:
