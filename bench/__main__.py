@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 import typer
 from pydantic import ValidationError
@@ -87,8 +88,16 @@ def _run(app: typer.Typer) -> int:
     return code or 0
 
 
+def _allow_any_text() -> None:
+    """Write what the terminal's encoding lacks as its number, instead of failing when all is measured."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """Run the command line."""
+    _allow_any_text()
     app = make_app(sys.argv[1] if len(sys.argv) > 1 else None)
     try:
         sys.exit(_run(app))

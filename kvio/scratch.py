@@ -19,8 +19,8 @@ class ScratchError(KVIOError):
 
 
 @contextmanager
-def open_scratch(parent: Path) -> Iterator[Path]:
-    """A new, private directory in `parent`, removed when the block ends.
+def open_scratch(parent: Path, *, prefix: str = PREFIX) -> Iterator[Path]:
+    """A new, private directory in `parent`, its name begun with `prefix`, removed when the block ends.
 
     The kernel drops the lock when the process dies, even by kill -9; the next run's `clean_stale` then finds
     the directory without an owner.  A fork keeps the lock until parent and child are both gone.
@@ -28,7 +28,7 @@ def open_scratch(parent: Path) -> Iterator[Path]:
     Raises:
         ScratchError: `parent` is missing, read-only or full.
     """
-    directory, lock = _make_locked(parent)
+    directory, lock = _make_locked(parent, prefix)
     try:
         yield directory
     finally:
@@ -52,10 +52,10 @@ def _remove(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def _make_locked(parent: Path) -> tuple[Path, int]:
+def _make_locked(parent: Path, prefix: str) -> tuple[Path, int]:
     while True:
         try:
-            directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))  # mode 0700
+            directory = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))  # mode 0700
             lock = os.open(directory / LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except FileNotFoundError as error:
             if not parent.is_dir():
@@ -76,12 +76,12 @@ def _is_same_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def clean_stale(parent: Path) -> list[Path]:
+def clean_stale(parent: Path, *, prefix: str = PREFIX) -> list[Path]:
     """Remove the scratch directories in `parent` whose run is dead; gives those removed.
 
     Directories of live runs, of other users and links are left alone.
     """
-    found = sorted(parent.glob(PREFIX + "*")) if parent.is_dir() else []
+    found = sorted(parent.glob(prefix + "*")) if parent.is_dir() else []
     return [path for path in found if _is_ours(path) and _remove_if_stale(path)]
 
 

@@ -145,7 +145,7 @@ def test_impossible_seconds_stop_the_analysis_with_their_place(seconds: float) -
     samples[7] = change(samples[7], seconds=seconds)
     case = samples[7].case
     with pytest.raises(
-        AnalysisError, match=f"{case.arm} {case.series} at {case.prefix_tokens} tokens, round 0"
+        AnalysisError, match=f"{case.arm} {case.series} at {case.prefix_tokens} tokens, round 1"
     ):
         analyse(make_run(), samples)
 

@@ -3,13 +3,16 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from bench.__main__ import main
@@ -162,6 +165,76 @@ def test_an_interrupt_keeps_what_was_measured_and_removes_the_files(
     assert read_run(folder).state == "interrupted"
     assert read_samples(folder)[0]
     assert _leftovers(tmp_path) == []
+
+
+def test_a_terminal_that_closes_ends_a_sweep_as_an_interrupt_does(
+    running: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    running.send_signal(signal.SIGHUP)
+    output, _ = running.communicate(timeout=60)
+    folder = _only_result(tmp_path)
+    assert (running.returncode, read_run(folder).state) == (1, "interrupted")
+    assert output.strip().splitlines()[-1] == str(folder.relative_to(tmp_path))
+    assert _leftovers(tmp_path) == []
+
+
+def test_ctrl_c_reaches_the_measuring_processes_too_and_none_of_them_says_a_word(
+    running: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    for process in psutil.Process(running.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGHUP)
+            blocked = int(re.findall(r"SigBlk:\s*(\w+)", _status(process.pid))[0], 16)
+            ignored = int(re.findall(r"SigIgn:\s*(\w+)", _status(process.pid))[0], 16)
+            assert (blocked | ignored) >> (signal.SIGINT - 1) & 1  # from its first moment on, not only now
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors) == (1, "")
+    assert read_run(_only_result(tmp_path)).state == "interrupted"
+
+
+def _status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        raise psutil.NoSuchProcess(pid) from None
+
+
+def test_a_sweep_that_nobody_listens_to_any_more_is_measured_to_its_end(tiny: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", *_sweep_of(tiny, "--budget", "300s", "--rounds", "1")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+        code = process.wait(timeout=60)
+    folder = _only_result(tmp_path)
+    assert (code, errors, read_run(folder).state) == (3, "", "complete")  # one round decides nothing
+    assert (folder / "report.html").exists()
+
+
+def test_an_output_that_knows_ascii_alone_gets_the_answer_too(tmp_path: Path) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+    }
+    finished = subprocess.run(
+        [sys.executable, "-m", "bench", "sweep", "qwen3-8b", "--backend", "simulated", "--rounds", "2"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert (finished.returncode in {0, 3}, finished.stderr) == (True, b"")
+    assert b"\\xd7" in finished.stdout  # rounds x samples
 
 
 def test_a_killed_sweep_is_readable_and_resumed_and_the_next_run_cleans_up(

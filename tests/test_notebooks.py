@@ -7,7 +7,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from bench.measure.record import RecordError, SampleWriter, write_run
+from bench.measure.record import RecordError, write_run
+from bench.measure.writer import SampleWriter
 from bench.show.folder import find_results, open_results
 from tests.sweeps import make_run, make_samples
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples

@@ -13,11 +13,11 @@ from bench.measure.record import (
     RecordError,
     RunRecord,
     Sample,
-    SampleWriter,
     read_run,
     read_samples,
     write_run,
 )
+from bench.measure.writer import SampleWriter
 
 
 def _sample(number: int) -> Sample:
@@ -165,3 +165,85 @@ def test_a_share_that_was_loaded_comes_back(tmp_path: Path) -> None:
     writer.append(hybrid)
     writer.close()
     assert read_samples(tmp_path) == ([hybrid], ())
+
+
+def _lines(folder: Path, count: int = 4) -> list[str]:
+    """Lines of a samples.csv with so many rows."""
+    writer = SampleWriter(folder)
+    for number in range(count):
+        writer.append(_sample(number))
+    writer.close()
+    return (folder / "samples.csv").read_text().splitlines(keepends=True)
+
+
+SHORT = {
+    "cut in a number": lambda line: line[:12] + "\n",
+    "cut in a quoted cell": lambda line: line[: line.index('""3""')] + "\n",
+    "zeros of a crash": lambda line: "\0" * 50 + "\n",
+    "zeros in a row": lambda line: line.replace("direct", "\0irect"),
+}
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_an_incomplete_last_line_is_dropped_with_a_notice_and_stays_away(tmp_path: Path, kind: str) -> None:
+    lines = _lines(tmp_path)
+    (tmp_path / "samples.csv").write_text("".join([*lines[:-1], SHORT[kind](lines[-1])]))
+    samples, notices = read_samples(tmp_path)
+    assert ([s.round for s in samples], [n.code for n in notices]) == ([0, 1, 2], ["half_line"])
+    writer = SampleWriter(tmp_path)
+    writer.append(_sample(7))
+    writer.close()
+    samples, notices = read_samples(tmp_path)
+    assert ([s.round for s in samples], notices) == ([0, 1, 2, 7], ())
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_an_incomplete_line_in_the_middle_is_refused_by_its_number(tmp_path: Path, kind: str) -> None:
+    lines = _lines(tmp_path)
+    lines[2] = SHORT[kind](lines[2])
+    (tmp_path / "samples.csv").write_text("".join(lines))
+    with pytest.raises(
+        RecordError, match=r"samples\.csv:3: the line is incomplete .*; delete that line, or sweep again"
+    ):
+        read_samples(tmp_path)
+
+
+EDITED = {
+    "arm": ("foo", "'foo' is none of recompute, load, hybrid, gemm"),
+    "cache_state": ("banana", "'banana' is none of "),
+    "round": ("-1", "round is -1"),
+    "started_s": ("nan", "started_s is nan"),
+    "num_bytes": ("18446744073709551615", "num_bytes is 18446744073709551615"),
+    "seconds": ("1e308", r"seconds is 1e\+308"),
+    "read_s": ("-0.5", r"read_s is -0\.5"),
+    "prefix_tokens": ("0", "prefix_tokens is 0"),
+    "depth_s": ("[]]", "Extra data"),
+}
+
+
+@pytest.mark.parametrize("column", EDITED)
+def test_what_cannot_have_been_measured_is_refused_by_its_line(tmp_path: Path, column: str) -> None:
+    value, says = EDITED[column]
+    _edit(tmp_path, {column: value})
+    with pytest.raises(RecordError, match=rf"samples\.csv:3: {says}"):
+        read_samples(tmp_path)
+
+
+def test_a_rate_beyond_any_memory_is_refused_unless_nothing_was_moved(tmp_path: Path) -> None:
+    rate = {"num_bytes": "900000000000000", "seconds": "2.5"}
+    _edit(tmp_path, rate)
+    with pytest.raises(RecordError, match=r"samples\.csv:3: .* beyond any memory's rate"):
+        read_samples(tmp_path)
+    (tmp_path / "samples.csv").unlink()
+    _edit(tmp_path, {**rate, "data_path": "null"})
+    assert len(read_samples(tmp_path)[0]) == 4
+
+
+def _edit(folder: Path, cells: dict[str, str]) -> None:
+    """A samples.csv with these cells in its third line."""
+    rows = list(csv.DictReader(_lines(folder)))
+    rows[1].update(cells)
+    with (folder / "samples.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)

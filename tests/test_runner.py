@@ -22,10 +22,11 @@ from bench.measure.jobs import (
 )
 from bench.measure.plan import Plan, SimulationSpec
 from bench.measure.policy import Progress
-from bench.measure.record import RunRecord, Sample, SampleWriter, read_samples
+from bench.measure.record import RunRecord, Sample, read_samples
 from bench.measure.runner import MeasureError, Rounds, run_rounds
 from bench.measure.sampling import measure_passes
 from bench.measure.source import SimulatedSource, Source
+from bench.measure.writer import SampleWriter
 from kvio.errors import KVIOError
 
 SPEC = SimulationSpec(recompute_s=(0.0, 0.01, 0.0), load_s=(1.0, 0.0), round_noise=0.0, sample_noise=0.0)
@@ -130,7 +131,7 @@ class Scripted:
 def test_a_failed_process_stops_the_sweep_and_says_in_which_round(tmp_path: Path) -> None:
     clock = VirtualClock()
     rounds = _rounds(clock, budget_s=60.0)
-    with pytest.raises(MeasureError, match="round 0: no more disk"):
+    with pytest.raises(MeasureError, match="round 1: no more disk"):
         _run(rounds, Scripted(JobFailed("no more disk")), tmp_path, clock)
 
 
@@ -235,7 +236,7 @@ def test_a_way_to_load_that_breaks_is_left_out_and_the_others_go_on(tmp_path: Pa
     assert [(notice.code, notice.message) for notice in rounds.notices[:1]] == [
         (
             "series_failed",
-            "s3/best: could not be read any more and was left out from then on: round 0: no answer",
+            "s3/best: could not be read any more and was left out from then on: round 1: no answer",
         )
     ]
 
@@ -243,7 +244,7 @@ def test_a_way_to_load_that_breaks_is_left_out_and_the_others_go_on(tmp_path: Pa
 def test_when_the_last_way_to_load_breaks_the_sweep_ends(tmp_path: Path) -> None:
     clock = VirtualClock()
     source = Scripted(SeriesFailed("load", "no answer"), JobDone())
-    with pytest.raises(MeasureError, match="round 0: no answer"):
+    with pytest.raises(MeasureError, match="round 1: no answer"):
         _run_twice(_rounds(clock, budget_s=60.0), source, tmp_path, clock)
 
 

@@ -174,3 +174,14 @@ def test_host_memory_is_not_said_to_be_the_drive_or_limited() -> None:
     run = make_tier_run((MEMORY, DISK), limit_bytes_per_s=1e8)
     assert storage_name(run, "hostmem/best") == "host memory"
     assert storage_name(run, "posix/best") == "Samsung PM1743 limited to 100 MB/s"
+
+
+def test_a_check_that_did_not_pass_makes_the_answer_suspect_without_any_notice() -> None:
+    ways = (MEMORY, OBJECTS)
+    samples = make_tier_samples(ways)
+    analysis = analyse(make_tier_run(ways), samples)
+    run = make_tier_run(ways).model_copy(update={"checks": {"answer:s3/best": {"passed": False}}})
+    assert "check_failed" in suspect_codes(run, samples, analysis, series="s3/best")
+    assert suspect_codes(run, samples, analysis, series="hostmem/best") == ()
+    assert not is_sound(run, samples, analysis)
+    assert is_sound(make_tier_run(ways), samples, analysis)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.measure.record import read_run
+from bench.measure.record import read_run, read_samples
 from bench.show.facts import say_cache, storage_name
 from kvio.backends import find_backend
 from kvio.backends.bucket import Bucket, read_address
@@ -212,3 +212,27 @@ def test_a_missing_bucket_is_one_line_and_exit_code_2(tiny: Path, tmp_path: Path
     (line,) = finished.stderr.splitlines()
     assert "there is no such bucket" in line
     assert not list(tmp_path.glob("results/*/*/*"))
+
+
+def test_a_store_that_dies_in_mid_sweep_is_left_out_and_the_files_are_measured_on(
+    tiny: Path, tmp_path: Path
+) -> None:
+    require_mooncake()
+    ways = ("--backend", "mooncake,posix", "--layout", "mooncake", "--chunk-tokens", "32")
+    arguments = ["sweep", str(tiny), *SETTINGS, "--budget", "300s", *ways, "--rounds", "4"]
+    with _begun(arguments, tmp_path) as process:
+        (master,) = (
+            one
+            for one in psutil.Process(process.pid).children(recursive=True)
+            if "mooncake_master" in one.cmdline()[0]
+        )
+        master.kill()
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 3, said
+    (folder,) = (path.parent for path in (tmp_path / "results").glob("*/*/*/run.json"))
+    run, (samples, _) = read_run(folder), read_samples(folder)
+    assert run.state == "complete"
+    (notice,) = (one for one in run.notices if one.code == "series_failed")
+    assert notice.message.startswith("mooncake/mooncake: could not be read any more and was left out")
+    assert {s.case.series for s in samples if s.round == 3 and s.case.arm == "load"} == {"posix/mooncake"}
+    assert list((tmp_path / "results" / "scratch").iterdir()) == []

@@ -44,13 +44,13 @@ def require_sound(sample: Sample) -> None:
     case = sample.case
     if case.prefix_tokens < 1 - (case.arm == "gemm") or (sample.outcome.num_bytes or 0) < 0:
         raise AnalysisError(
-            f"{case.arm} {case.series}, round {sample.round}, sample {sample.sample}: {case.prefix_tokens} tokens and "
+            f"{case.arm} {case.series}, round {sample.round + 1}, sample {sample.sample}: {case.prefix_tokens} tokens and "
             f"{sample.outcome.num_bytes} bytes cannot have been measured; delete that row of samples.csv"
         )
     parts = (sample.outcome.open_s, sample.outcome.first_token_s)
     if not math.isfinite(seconds) or seconds <= 0 or not all(math.isfinite(part or 0.0) for part in parts):
         raise AnalysisError(
-            f"{case.arm} {case.series} at {case.prefix_tokens} tokens, round {sample.round}, "
+            f"{case.arm} {case.series} at {case.prefix_tokens} tokens, round {sample.round + 1}, "
             f"sample {sample.sample}: {seconds!r} s is not a duration; "
             "delete that row of samples.csv or measure again"
         )

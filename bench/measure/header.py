@@ -1,5 +1,6 @@
 """The header of a sweep: what was asked, where it ran, and what was noticed on the way."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from bench.measure.folder import create_folder
 from bench.measure.machine import MachineFacts, describe_machine, machine_slug
 from bench.measure.plan import PlanError
 from bench.measure.preflight import Findings, walk_lengths
-from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo, write_run
+from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo, WriteError, write_run
 from bench.measure.server import find_server, server_notices
 from bench.measure.setup import LoadSeries, Setup, name_hybrid
 from bench.measure.site import Site
@@ -60,6 +61,7 @@ def open_record(
 
     Raises:
         PlanError: `root` is not writable.
+        WriteError: it is full.
     """
     started = datetime.now(UTC)
     machine_name, machine = describe_machine_of(setup)
@@ -92,7 +94,11 @@ def open_record(
         ),
         checks=_simulated_truth(setup),
     )
-    write_run(folder, run)
+    try:
+        write_run(folder, run)
+    except WriteError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return run, folder
 
 

@@ -137,7 +137,7 @@ class SeriesSkipped:
 
 @dataclass(frozen=True, slots=True)
 class SeriesFailed:
-    """A load or hybrid series could not be read in mid-round, which ends there; later rounds go on without it."""
+    """A load or hybrid series could not be opened or read in a round, which ends there; later rounds go on without it."""
 
     series: str
     reason: str

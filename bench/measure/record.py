@@ -1,11 +1,10 @@
 """What a sweep leaves behind: `run.json` (the header) and `samples.csv` (one row per timed sample)."""
 
-import csv
-import io
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
@@ -14,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.arms.case import Case, Outcome
 from bench.measure.plan import Plan
+from bench.measure.rows import cut_half_line, parse_cell, require_plausible, split_row
 from bench.measure.settings import SettingSearch
-from kvio.errors import UserError
+from kvio.errors import FailedError, UserError
 
 SCHEMA = 3
 # schema that a column of samples.csv came with; files of older ones lack it
@@ -26,12 +26,29 @@ class RecordError(UserError):
     """A result folder cannot be read, or does not say what it must."""
 
 
+class WriteError(FailedError):
+    """A result folder cannot be written, or no more."""
+
+
+@contextmanager
+def writing_results(folder: Path) -> Iterator[None]:
+    """Tell a full, read-only or lost results folder as what it is.
+
+    Raises:
+        WriteError: the system does not let us; says why.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise WriteError(f"cannot write results: {folder}: {error.strerror or error}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One timed call: which case, in which round, in which order, and what came out.
 
     Args:
-        round: index of the fresh process that measured it, from 0.
+        round: index of the fresh process that measured it, from 0; people are told it from 1.
         order: position within the round, from 0, over all arms.
         sample: repetition of the same case within the round, from 0.
         started_s: seconds since the sweep began.
@@ -117,17 +134,32 @@ OLDER_COLUMNS = tuple(
 
 def write_text_safely(path: Path, text: str) -> None:
     """Replace `path` by `text` so that a kill leaves either the old or the new content."""
+    write_bytes_safely(path, text.encode())
+
+
+def write_bytes_safely(path: Path, content: bytes) -> None:
+    """Replace `path` by `content` in one step, on the disk before it returns; where that fails, all is as before."""
     part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(path)
+    try:
+        with part.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):  # the first failure is the one to tell
+            part.unlink(missing_ok=True)
+        raise
 
 
 def write_run(folder: Path, run: RunRecord) -> None:
-    """Write `run.json`."""
-    write_text_safely(folder / "run.json", run.model_dump_json(indent=1) + "\n")
+    """Write `run.json`.
+
+    Raises:
+        WriteError: the disk is full, say; an older header is left as it was.
+    """
+    with writing_results(folder):
+        write_text_safely(folder / "run.json", run.model_dump_json(indent=1) + "\n")
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -160,7 +192,8 @@ def read_run(folder: Path) -> RunRecord:
         raise RecordError(f"{path}: {where}: {first['msg']}") from None
 
 
-def _cell(value: object) -> str:
+def say_cell(value: object) -> str:
+    """A value as `samples.csv` has it; missing is empty."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -172,83 +205,6 @@ def _cell(value: object) -> str:
     if isinstance(value, Mapping):
         return json.dumps(dict(value), sort_keys=True)
     return str(value)
-
-
-def _parse(text: str, hint: object) -> object:
-    described = str(hint)
-    if hint is float or hint is int:
-        return hint(text)
-    if "tuple" in described:
-        return tuple(text.split(";")) if text else ()
-    if text == "":
-        return None
-    if "Mapping" in described:
-        return dict(json.loads(text))
-    if "bool" in described:
-        return {"true": True, "false": False}[text]
-    if "float" in described:
-        return float(text)
-    if "int" in described:
-        return int(text)
-    return text
-
-
-class SampleWriter:
-    """Appends samples to `samples.csv`; each is on the disk before `append` returns."""
-
-    def __init__(self, folder: Path) -> None:
-        path = folder / "samples.csv"
-        _drop_half_line(path)
-        _upgrade(path)
-        fresh = not path.exists() or path.stat().st_size == 0
-        self._stream = path.open("a", newline="", encoding="utf-8")
-        self._writer = csv.writer(self._stream)
-        if fresh:
-            self._write(COLUMNS)
-
-    def _write(self, row: object) -> None:
-        self._writer.writerow(row)  # type: ignore[arg-type]
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-
-    def append(self, sample: Sample) -> None:
-        """Write one row and fsync it."""
-        head = (sample.round, sample.order, sample.sample, sample.started_s)
-        case = (getattr(sample.case, name) for name in CASE_COLUMNS)
-        outcome = (getattr(sample.outcome, name) for name in OUTCOME_COLUMNS)
-        self._write([_cell(value) for value in (*head, *case, *outcome)])
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
-
-
-def _drop_half_line(path: Path) -> bool:
-    """Cut a half-written last line (a kill in mid-write) off; True when there was one."""
-    if not path.exists():
-        return False
-    content = path.read_bytes()
-    if not content or content.endswith(b"\n"):
-        return False
-    with path.open("r+b") as stream:
-        stream.truncate(content.rfind(b"\n") + 1)
-    return True
-
-
-def _upgrade(path: Path) -> None:
-    """Rewrite a samples.csv of an older schema with the columns of this one; all cells stay as they were."""
-    if not path.exists():
-        return
-    with path.open(newline="", encoding="utf-8") as stream:
-        reader = csv.DictReader(stream)
-        if tuple(reader.fieldnames or ()) not in OLDER_COLUMNS:
-            return
-        rows = list(reader)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, COLUMNS, restval="")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text_safely(path, text.getvalue())
 
 
 def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
@@ -267,28 +223,33 @@ def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
     except UnicodeDecodeError as error:
         raise RecordError(f"{path}: not a text file (byte {error.start})") from None
     notices: tuple[Notice, ...] = ()
-    whole, newline, rest = text.rpartition("\n")
-    if rest:
+    whole = cut_half_line(text)
+    if whole != text:
         notices = (
             Notice(code="half_line", message="the last row was half written and dropped", suspect=False),
         )
-    samples = list(_rows(path, whole + newline))
+    samples = list(_rows(path, whole)) if whole else []  # a full disk may not even take the columns
     places = Counter((sample.round, sample.order) for sample in samples)
     twice = next((place for place, count in places.items() if count > 1), None)
     if twice is not None:
-        raise RecordError(f"{path}: round {twice[0]} has two rows of order {twice[1]}; one was copied in")
+        raise RecordError(f"{path}: two rows have round {twice[0]} and order {twice[1]}; one was copied in")
     return samples, notices
 
 
 def _rows(path: Path, text: str) -> Iterator[Sample]:
-    reader = csv.DictReader(text.splitlines())
-    if tuple(reader.fieldnames or ()) not in (COLUMNS, *OLDER_COLUMNS):
+    header, *lines = text.removesuffix("\n").split("\n")
+    columns = tuple(header.split(","))
+    if columns not in (COLUMNS, *OLDER_COLUMNS):
         raise RecordError(f"{path}: columns are not those of schema {SCHEMA}")
-    for number, row in enumerate(reader, start=2):
+    for number, line in enumerate(lines, start=2):
+        if not line:
+            continue
         try:
-            values = {name: _parse(row.get(name, ""), _TYPES[name]) for name in COLUMNS}
+            cells = dict(zip(columns, split_row(line, len(columns)), strict=True))
+            values = {name: parse_cell(cells.get(name, ""), _TYPES[name]) for name in COLUMNS}
+            require_plausible(values)
         except (ValueError, KeyError, TypeError) as error:
-            raise RecordError(f"{path}:{number}: {error}") from None
+            raise RecordError(f"{path}:{number}: {error}; delete that line, or sweep again") from None
         yield _sample(values)
 
 

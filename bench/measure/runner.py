@@ -10,11 +10,12 @@ from bench.measure.clock import Clock
 from bench.measure.costs import CostBook
 from bench.measure.jobs import CaseRefused, JobDone, JobFailed, RoundJob, SampleTaken, SeriesFailed
 from bench.measure.policy import Observer, Policy, Progress
-from bench.measure.record import Notice, RunRecord, Sample, SampleWriter
+from bench.measure.record import Notice, RunRecord, Sample
 from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
 from bench.measure.settings import settle
 from bench.measure.setup import load_of
 from bench.measure.source import Source
+from bench.measure.writer import SampleWriter
 from kvio.errors import FailedError
 
 ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is asked for
@@ -171,9 +172,9 @@ def _measure_round(
             case CaseRefused(case, reason):
                 _drop_from(rounds, case.prefix_tokens, reason)
             case SeriesFailed(series, reason):
-                _drop_series(rounds, series, f"round {job.number}: {reason}")
+                _drop_series(rounds, series, f"round {job.number + 1}: {reason}")
             case JobFailed(reason):
-                raise MeasureError(f"round {job.number}: {reason}")
+                raise MeasureError(f"round {job.number + 1}: {reason}")
             case JobDone(next_chunk):
                 rounds.first_chunk.update(next_chunk)
 

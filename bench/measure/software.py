@@ -6,6 +6,7 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -74,6 +75,7 @@ ENVIRONMENT = (
     "PYTHONHASHSEED",
 )
 GIT_LIMIT_S = 10
+OWN = "kvcross"
 
 
 class GitFacts(BaseModel):
@@ -104,6 +106,44 @@ def describe_software() -> SoftwareFacts:
         git=read_git(Path(__file__).parents[2]),
         environment=read_environment(os.environ),
     )
+
+
+def compare_software(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """What two runs ran on and differ in, each as "what: this, that"; times may be pooled when empty.
+
+    This project's own version and commit are left to `compare_revisions`.
+
+    Args:
+        one, other: software facts as `run.json` has them, with the kernel among them.
+    """
+    found = []
+    for name in ("python", "kernel", "GPU drivers"):
+        found.append((name, one.get(name), other.get(name)))
+    for group in ("packages", "environment"):
+        mine, theirs = dict(one.get(group) or {}), dict(other.get(group) or {})
+        names = [name for name in dict.fromkeys((*mine, *theirs)) if name != OWN]
+        found += [(name, mine.get(name), theirs.get(name)) for name in names]
+    return [f"{name}: {_say(mine)}, {_say(theirs)}" for name, mine, theirs in found if mine != theirs]
+
+
+def compare_revisions(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """In what the code of two runs differs, or may differ, as "this, that"; None when it is the same."""
+    mine, theirs = _say_revision(one), _say_revision(other)
+    if mine == theirs and not (one.get("git") or {}).get("dirty"):
+        return None
+    return f"{mine}, {theirs}"
+
+
+def _say_revision(software: Mapping[str, Any]) -> str:
+    version = (software.get("packages") or {}).get(OWN) or "of unknown version"
+    git = software.get("git")
+    if git is None:
+        return str(version)
+    return f"{version} at {git['commit'][:12]}{' with uncommitted changes' if git['dirty'] else ''}"
+
+
+def _say(value: object) -> str:
+    return "none" if value is None else str(value)
 
 
 def read_versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ from bench.arms.case import Case
 from bench.arms.simulated import SimulatedArm, meet_simulated
 from bench.measure.clock import Clock, VirtualClock
 from bench.measure.crew import open_crew
+from bench.measure.forking import start_server
 from bench.measure.jobs import CaseCost, Job, JobDone, Message, PreflightJob, RoundJob
 from bench.measure.plan import SimulationSpec
 from bench.measure.sampling import measure_passes
@@ -55,6 +56,7 @@ class ProcessSource:
 
     def run(self, job: Job) -> Iterator[Message]:
         """Messages of the job as they arrive."""
+        start_server()
         with open_crew(self._context, self._work, self._num_ranks) as crew:
             for pid in crew.pids:
                 if self._attach is not None:

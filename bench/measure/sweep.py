@@ -7,23 +7,26 @@ from pathlib import Path
 
 from bench.measure.available import leave_out_unavailable
 from bench.measure.clock import MonotonicClock
-from bench.measure.header import (
-    describe_machine_of,
-    describe_storage_of,
-    note_findings,
-    notice_repeats,
-    open_record,
-)
-from bench.measure.machine import comparable
+from bench.measure.continuation import require_same
+from bench.measure.header import note_findings, notice_repeats, open_record
 from bench.measure.plan import Plan, PlanError
 from bench.measure.policy import Observer, Policy, SearchPolicy
 from bench.measure.prepare import look_ahead, prepare_rounds
-from bench.measure.record import Notice, RunRecord, Sample, SampleWriter, read_run, read_samples, write_run
+from bench.measure.record import (
+    Notice,
+    RecordError,
+    RunRecord,
+    Sample,
+    read_run,
+    read_samples,
+    write_run,
+)
 from bench.measure.runner import MeasureError, Rounds, run_rounds
 from bench.measure.search import find_settings, plan_search
 from bench.measure.setup import Setup, work_out
 from bench.measure.site import Site, open_site
-from kvio.backends.protocol import KVIOError
+from bench.measure.writer import SampleWriter
+from kvio.errors import FailedError, UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
         CatalogError, PlanError, KVIOError, LimitRefusedError: what was asked cannot be done.
         MeasureError: it failed before anything was measured.  Later failures and interrupts are told by the
             header's state.
+        WriteError: the results cannot be written any more; what was written stands, and can be gone on with.
     """
     since_s = MonotonicClock().now_s()  # finding out what works here is paid from the budget
     work_out(plan)  # what was asked must make sense before anything is tried
@@ -55,23 +59,27 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
         run, folder = open_record(setup, root, data_dir, other_runs=site.other_runs, skipped=skipped)
         try:
             _carry_out(setup, site, folder, run=run, samples=[], hands=hands)
-        except (PlanError, KVIOError, MeasureError):
+        except (UserError, FailedError):
             _remove_empty(folder)
             raise
     return folder
 
 
 def _remove_empty(folder: Path) -> None:
-    """Leave no folder behind for a sweep that could not begin."""
-    if folder.is_dir() and not read_samples(folder)[0]:
-        shutil.rmtree(folder)
+    """Leave no folder behind for a sweep that could not begin, as far as its disk lets us."""
+    try:
+        samples, _ = read_samples(folder)
+    except RecordError:
+        samples = []  # lost, or not even made
+    if not samples:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float | None = None) -> Path:
     """Go on with a sweep that was stopped, with what is left of its budget, or of another: `budget_s` in all.
 
     Raises:
-        RecordError, PlanError: the folder cannot be read, is complete, or is of another machine.
+        RecordError, PlanError: the folder cannot be read, is complete, or is of another machine or software.
     """
     since_s = MonotonicClock().now_s()
     run = read_run(folder)
@@ -82,28 +90,12 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
         raise PlanError(
             f"{folder}: this sweep is complete; start another with: make sweep MODEL={run.plan.model}"
         )
-    _, missing = leave_out_unavailable(run.plan, data_dir)
-    if missing:
-        raise PlanError(f"{folder} cannot be gone on with: {missing[0].message}")
     setup = work_out(run.plan)
-    _, machine = describe_machine_of(setup)
-    storage = describe_storage_of(setup, data_dir)
-    different = comparable(run.machine, machine)
-    if run.storage.get("name") != storage.get("name"):
-        different.append(f"storage: {run.storage.get('name')}, {storage.get('name')}")
-    if different:
-        raise PlanError(f"{folder} is of another machine or storage: {'; '.join(different)}")
+    notices = (*notices, *require_same(folder, run, setup, data_dir))
     run = run.model_copy(update={"state": "running", "notices": (*run.notices, *notices)})
     with open_site(setup, data_dir, since_s=since_s) as site:
         _carry_out(setup, site, folder, run=run, samples=samples, hands=hands)
     return folder
-
-
-def _write_header(folder: Path, run: RunRecord) -> None:
-    try:
-        write_run(folder, run)
-    except OSError as error:
-        raise MeasureError(f"{folder}: cannot write results: {error.strerror}") from None
 
 
 def _carry_out(
@@ -112,8 +104,9 @@ def _carry_out(
     """Preflight, files, rounds; the header says how it ended."""
     state = "failed"
     rounds: Rounds | None = None
-    writer = SampleWriter(folder)
+    writer: SampleWriter | None = None
     try:
+        writer = SampleWriter(folder)
         spent_s = max((sample.started_s for sample in samples), default=0.0)
         start_s = site.start_s - spent_s
         findings = look_ahead(setup, site, start_s=start_s, checked=bool(run.checks), observer=hands.observer)
@@ -143,15 +136,14 @@ def _carry_out(
         state = "complete"
     except KeyboardInterrupt:
         state = "interrupted"
-    except OSError as error:
-        raise MeasureError(f"{folder}: cannot write results: {error.strerror}") from None
     except MeasureError as error:
         if not samples:
             raise
         run = run.model_copy(update={"notices": (*run.notices, Notice(code="failed", message=str(error)))})
     finally:
-        writer.close()
         left = () if site.depots is None else site.depots.withdraw()
+        if writer is not None:
+            writer.close()
         notices = [
             *run.notices,
             *left,
@@ -161,4 +153,4 @@ def _carry_out(
         latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
         finished = datetime.now(UTC).isoformat(timespec="seconds")
         ended = {"state": state, "finished_utc": finished, "notices": tuple(latest.values())}
-        _write_header(folder, run.model_copy(update=ended))
+        write_run(folder, run.model_copy(update=ended))

@@ -26,10 +26,19 @@ from bench.measure.stores import rank_directory
 from kvio.backends import find_backend
 from kvio.blockdev import describe_storage
 from kvio.blocks import KVBlocks
+from kvio.errors import KVIOError
 from kvio.layout import KVLayout
 from kvio.store import ChunkStore
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+class UnreadableSeriesError(KVIOError):
+    """The files or the server of one load series cannot be opened; the others may still be read."""
+
+    def __init__(self, series: str, reason: str) -> None:
+        super().__init__(reason)
+        self.series = series
 
 
 class DeviceError(Exception):
@@ -195,7 +204,11 @@ def make_arms(
     seed: int,
     series: Collection[str],
 ) -> dict[str, Arm]:
-    """The recompute arm, the matrix products, and an arm for each load or hybrid series among `series`."""
+    """The recompute arm, the matrix products, and an arm for each load or hybrid series among `series`.
+
+    Raises:
+        UnreadableSeriesError: the files or the server of one cannot be opened.
+    """
     prefill = bench.prefill(capacity_tokens)
     step = FirstTokenStep(prefill, now_s=bench.now_s, seed=seed)
     arms: dict[str, Arm] = {
@@ -205,9 +218,14 @@ def make_arms(
     for load in bench.setup.loads:
         if not {load.name, name_hybrid(load.name)} & set(series):
             continue
-        directory = rank_directory(store_dirs[load.name], group.rank(), group.size())
-        store = ChunkStore.open(directory, preset=load.geometry.preset)
-        arm = bench.load_arm(store, load, first_chunk=first_chunk.get(load.name, 0), first_token=step)
+        try:
+            directory = rank_directory(store_dirs[load.name], group.rank(), group.size())
+            store = ChunkStore.open(directory, preset=load.geometry.preset)
+            arm = bench.load_arm(store, load, first_chunk=first_chunk.get(load.name, 0), first_token=step)
+        except KVIOError as error:
+            for made in arms.values():
+                made.close()
+            raise UnreadableSeriesError(load.name, str(error)) from error
         arms[load.name] = arm
         if name_hybrid(load.name) in store_dirs:
             arms[name_hybrid(load.name)] = bench.hybrid_arm(prefill, arm.reading, first_token=step, seed=seed)

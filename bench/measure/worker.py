@@ -18,11 +18,28 @@ from bench.arms.shard import NotDivisibleError
 from bench.arms.together import RankShortError, guard
 from bench.measure.checks import look_ahead
 from bench.measure.clock import Clock, MonotonicClock
-from bench.measure.jobs import Job, JobDone, JobFailed, Message, PreflightJob, RoundJob, SearchJob, Seat
+from bench.measure.jobs import (
+    Job,
+    JobDone,
+    JobFailed,
+    Message,
+    PreflightJob,
+    RoundJob,
+    SearchJob,
+    Seat,
+    SeriesFailed,
+)
 from bench.measure.sampling import measure_passes
 from bench.measure.setup import work_out
 from bench.measure.trials import search_all
-from bench.measure.workbench import DeviceError, make_arms, next_chunks, open_workbench, pick_device
+from bench.measure.workbench import (
+    DeviceError,
+    UnreadableSeriesError,
+    make_arms,
+    next_chunks,
+    open_workbench,
+    pick_device,
+)
 from kvio.backends.protocol import KVIOError
 from kvio.child import die_with_parent
 
@@ -45,6 +62,7 @@ def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
     With a `seat` it is one of several ranks, which all do the same; the first one tells.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     die_with_parent()
     job = _receive(pipe)
     try:
@@ -112,14 +130,21 @@ def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:
     seed = job.seed * 1_000_003 + job.number
     setup = work_out(job.plan)
     bench = open_workbench(setup, longest=longest, now_s=clock.now_s, seed=seed)
-    arms = make_arms(
-        bench,
-        capacity_tokens=longest,
-        store_dirs=job.store_dirs,
-        first_chunk=job.first_chunk,
-        seed=seed,
-        series={case.series for case in cases},
-    )
+    try:
+        arms = make_arms(
+            bench,
+            capacity_tokens=longest,
+            store_dirs=job.store_dirs,
+            first_chunk=job.first_chunk,
+            seed=seed,
+            series={case.series for case in cases},
+        )
+    except UnreadableSeriesError as error:
+        if group.size() > 1:
+            raise  # the other ranks wait for this one
+        yield SeriesFailed(error.series, str(error))
+        yield JobDone()
+        return
     try:
         guarded = {name: guard(arm) for name, arm in arms.items()}
         yield from measure_passes(job, guarded, clock=clock if group.size() == 1 else GroupClock(clock))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from bench.measure.record import write_bytes_safely
 from bench.show.figures import PNG_DPI
-from bench.show.write import write_bytes_safely
 from kvio.errors import UserError
 
 METADATA: dict[str, dict[str, None]] = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}

@@ -26,6 +26,7 @@ SAID_BY_THE_INTERVAL = frozenset(
         "buffers_not_registered",
     }
 )
+SAYS_A_FAILED_CHECK = frozenset({"wrong_answer", "blind_answer_check"})
 LIMIT_KEYS = ("limit_bytes_per_s",)
 
 
@@ -232,12 +233,27 @@ def say_notices(
     texts += [code for sample in arms for code in sample.outcome.notices]
     for code, message in map(split_notice, texts):
         found[code] = found.get(code) or message
+    failed = [name for name in failed_checks(run) if _is_of(run, name.partition(":")[2], series)]
+    if failed and not SAYS_A_FAILED_CHECK & found.keys():
+        found["check_failed"] = f"{', '.join(failed)}: did not pass"
     return found
+
+
+def failed_checks(run: RunRecord) -> tuple[str, ...]:
+    """Names of the recorded checks that did not pass."""
+    return tuple(
+        name
+        for name, result in run.checks.items()
+        if isinstance(result, Mapping) and result.get("passed") is False
+    )
 
 
 def _concerns(run: RunRecord, notice: Notice, series: str) -> bool:
     """False for what was noticed of another series, whose name the message begins with."""
-    subject = notice.message.partition(": ")[0]
+    return _is_of(run, notice.message.partition(": ")[0], series)
+
+
+def _is_of(run: RunRecord, subject: str, series: str) -> bool:
     return subject not in run.series or subject == series
 
 
@@ -260,7 +276,8 @@ def is_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> b
         return False
     harmless = harmless_codes(run)
     return not (
-        suspect_codes(run, samples, analysis, series=spot.series)
+        failed_checks(run)
+        or suspect_codes(run, samples, analysis, series=spot.series)
         or any(notice.code not in harmless for notice in run.notices)
     )
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from bench.analyse.answer import Analysis, Estimate, Fit
 from bench.analyse.select import samples_that_count
-from bench.measure.record import RunRecord, Sample
+from bench.measure.record import RunRecord, Sample, write_bytes_safely
 from bench.show.answer_mark import draw_answer
 from bench.show.caption import caption
 from bench.show.direct_labels import (
@@ -38,7 +38,6 @@ from bench.show.facts import (
 )
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR, look_of
 from bench.show.numbers import format_tick_seconds, format_tokens
-from bench.show.write import write_bytes_safely
 
 WIDE_INCHES = (8.0, 5.4)
 NARROW_INCHES = (4.0, 5.2)

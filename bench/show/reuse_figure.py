@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from bench.analyse.reuse.savings import Prices
+from bench.measure.record import write_bytes_safely
 from bench.show.numbers import format_tokens
-from bench.show.write import write_bytes_safely
 
 WHERE_FASTER = "load where faster"
 LABELS = {"lru": "LRU", "lfu": "LFU", "fifo": "FIFO", "optimal": "optimal (Belady)"}

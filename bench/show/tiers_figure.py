@@ -15,14 +15,13 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from bench.analyse.answer import Crossing, Point
 from bench.analyse.tiers import Standing, Tier, TierTable, asked_spot, judge
-from bench.measure.record import RunRecord
+from bench.measure.record import RunRecord, write_bytes_safely
 from bench.show.facts import device_name, in_virtual_machine, say_model, say_state, series_label
 from bench.show.figures import PNG_DPI, STYLE
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
 from bench.show.numbers import format_rate, format_tokens, format_tokens_estimate
 from bench.show.sentence import SYMBOLS
 from bench.show.tiers import say_order
-from bench.show.write import write_bytes_safely
 
 WIDE_INCHES, NARROW_INCHES = 9.0, 4.2
 ROW_INCHES, FRAME_INCHES = 0.62, 1.9

@@ -22,12 +22,11 @@ from bench.analyse.rates import find_storage_rate
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices, read_devices
 from bench.measure.plan import PlanError
-from bench.measure.record import read_run, read_samples
+from bench.measure.record import read_run, read_samples, write_bytes_safely
 from bench.show.calculated import writing
 from bench.show.facts import device_name, main_spot, storage_name
 from bench.show.files import write_frame
 from bench.show.matrix_figure import draw_curves, draw_matrix, png_of
-from bench.show.write import write_bytes_safely
 from bench.verbs.options import RESULTS, SCRATCH, Catalogue, option, out
 
 MODELS = "qwen3-8b,llama-3.1-8b,qwen3-32b,llama-3.1-70b,gpt-oss-120b,deepseek-v3"

@@ -1,5 +1,7 @@
 """What the verbs share: how options are declared and read, and where results go."""
 
+import os
+import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -18,7 +20,24 @@ SCRATCH = RESULTS / "scratch"
 T = TypeVar("T")
 Given = TypeVar("Given")
 
-out = Console(soft_wrap=True, highlight=False)
+
+class Outlet(Console):
+    """Standard output; when nobody listens any more, work goes on in silence, for results are in files too."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing from now on, not even what is still to be flushed."""
+        self.quiet = True
+        close_outlet(sys.stdout.fileno())
+
+
+def close_outlet(descriptor: int) -> None:
+    """Let what is written to `descriptor` go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+out = Outlet(soft_wrap=True, highlight=False)
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 Catalogue = Annotated[
     Path | None,

@@ -10,7 +10,7 @@ from bench.analyse.analysis import analyse
 from bench.analyse.answer import Analysis
 from bench.analyse.frames import crossover_frame, summary_frame
 from bench.analyse.tiers import make_tiers
-from bench.measure.record import RunRecord, Sample, read_run, read_samples
+from bench.measure.record import RunRecord, Sample, read_run, read_samples, writing_results
 from bench.show.facts import is_sound
 from bench.show.files import write_results
 from bench.show.hybrid import describe_hybrids
@@ -36,14 +36,15 @@ def finish(folder: Path) -> None:
     run, (samples, dropped) = read_run(folder), read_samples(folder)
     run = run.model_copy(update={"notices": (*run.notices, *dropped)})
     analysis = analyse(run, samples)
-    write_results(
-        folder,
-        run,
-        samples,
-        analysis=analysis,
-        summary=summary_frame(analysis),
-        crossover=crossover_frame(analysis),
-    )
+    with writing_results(folder):
+        write_results(
+            folder,
+            run,
+            samples,
+            analysis=analysis,
+            summary=summary_frame(analysis),
+            crossover=crossover_frame(analysis),
+        )
     _print_tables(run, samples, analysis)
     for name, said, _ in check_rows(run):
         out.print(f"{name}: {said}", markup=False)

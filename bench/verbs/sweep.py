@@ -1,5 +1,6 @@
 """`sweep`: measure both arms and locate the crossover."""
 
+import os
 import signal
 from pathlib import Path
 from types import FrameType
@@ -17,6 +18,7 @@ from bench.show.progress import SweepProgress
 from bench.verbs.options import (
     RESULTS,
     SCRATCH,
+    close_outlet,
     given_flags,
     make_scratch,
     option,
@@ -151,8 +153,7 @@ def sweep(
 
 def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) -> None:
     """Measure, then show what came of it, even after an interrupt."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    _take_interrupts()
     with SweepProgress(out, plan.budget_s) as progress:
         hands = Hands(policy=choose_lengths, search=search_settings, observer=progress)
         if resume is None:
@@ -163,6 +164,21 @@ def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) 
     finish(folder)
 
 
+def _take_interrupts() -> None:
+    """End the measuring in order on Ctrl-C, kill, and a terminal that closes, unless nohup(1) said not to."""
+    terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
+
+    def hang_up(number: int, frame: FrameType | None) -> None:
+        for descriptor in terminals:
+            close_outlet(descriptor)
+        _interrupt(number, frame)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, hang_up)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """End the measuring; what follows (removing files, writing results) is short and not interrupted again."""
     _ignore_interrupts()
@@ -170,5 +186,5 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _ignore_interrupts() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -90,7 +90,7 @@ class StoreClient:
         self._config.replica_num = address.replicas
         self._replicas = address.replicas
         self._config.with_hard_pin = True  # what is measured must not be evicted to make room
-        own_address = _require_answer(self.name, master)
+        own_address = _require_answer(address, master)
         before = _count_rdma_files()
         self._store: Any = module.MooncakeDistributedStore()
         if not segment_bytes:
@@ -224,7 +224,7 @@ def close_clients(master: str | None = None) -> None:
 atexit.register(close_clients)
 
 
-def _require_answer(name: str, master: str) -> str:
+def _require_answer(address: MooncakeAddress, master: str) -> str:
     """This machine's address as the master sees it."""
     host, _, port = master.rpartition(":")
     try:
@@ -232,8 +232,12 @@ def _require_answer(name: str, master: str) -> str:
             return str(connection.getsockname()[0])
     except OSError as error:
         why = error.strerror or "no answer"
+        if address.master is None:
+            raise ObjectError(
+                f"{address.name}: {why}: the mooncake_master that it was started with is gone, and all that it held"
+            ) from None
         raise ObjectError(
-            f"{name}: {why}; start mooncake_master there, or name another --option master="
+            f"{address.name}: {why}; start mooncake_master there, or name another --option master="
         ) from None
 
 
