@@ -156,3 +156,16 @@ def test_a_device_of_the_user_is_found_in_his_file(tmp_path: Path) -> None:
 )
 def test_a_wrong_question_is_refused_in_one_line(arguments: tuple[str, ...], says: str) -> None:
     assert says in _refused(*arguments)
+
+
+def test_the_bounds_hold_what_every_source_measured_of_a_drive() -> None:
+    asked = ("--model", "llama-3.1-8b", "--gpu", "H100", "--engine", "kernels", "--tokens", "8192", "--json")
+    found, slow, fast = (
+        json.loads(_run(*asked, *storage))
+        for storage in (("--ssd", "pm9a3"), ("--bandwidth", "6GB/s"), ("--bandwidth", "6.9GB/s"))
+    )
+    load = found["points"][0]["load_s"]
+    assert load["value"] == load["high"] == slow["points"][0]["load_s"]["value"]
+    assert load["low"] == fast["points"][0]["load_s"]["value"]
+    said = [notice for notice in found["notices"] if "6 GB/s is measured" in notice]
+    assert len(said) == 1 and "6.9 GB/s too" in said[0]

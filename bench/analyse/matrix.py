@@ -21,6 +21,7 @@ from bench.catalog.figure import pick_figure
 LONGEST = 131_072
 USABLE_SHARE = 0.9  # of device memory, for weights and KV: vLLM's default gpu_memory_utilization
 RANKS = (1, 2, 4, 8)
+MISFIT = "the weights do not fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def fill_matrix(
     """
     known = [(key, resolve_model(key)) for key in models]
     for storage in storages:
-        build_model(known[0][1], Setting(gpu=gpus[0], storage=storage, dtype=dtype), devices)
+        build_model(known[0][1], Setting(gpu=gpus[0], storage=storage, dtype=dtype), devices, must_fit=False)
     return [
         _cell(key, model, gpu, storage, devices=devices, dtype=dtype)
         for key, model in known
@@ -89,7 +90,7 @@ def _cell(key: str, model: Model, gpu: str, storage: str, *, devices: Devices, d
     ranks = choose_ranks(model, gpu, devices, dtype)
     cell = MatrixCell("modelled", key, devices.find_gpu(gpu).name, storage, ranks or RANKS[-1])
     if ranks is None:
-        return replace(cell, reason=f"the weights do not fit into {RANKS[-1]} GPUs")
+        return replace(cell, reason=f"{MISFIT} into {RANKS[-1]} GPUs")
     try:
         cost = build_model(model, Setting(gpu=gpu, num_gpus=ranks, storage=storage, dtype=dtype), devices)
     except CatalogError as error:

@@ -36,7 +36,8 @@ def ratio_table(
 ) -> pd.DataFrame:
     """GPUs and storage bandwidth over the hit ratio, for the mean prompt, every prompt hit alike.
 
-    Columns: hit_ratio, work_share, gpus_unrounded, gpus, read_bytes_per_s.
+    Columns: hit_ratio, work_share, gpus_unrounded, gpus (whole), gpus_in_groups (whole groups of the GPUs that run
+    the model together), read_bytes_per_s.
     """
     tokens = max(round(sizing.demand.input_tokens), 1)
     rows = []
@@ -50,6 +51,7 @@ def ratio_table(
                 "work_share": demand.marginal_share,
                 "gpus_unrounded": float(count.unrounded),
                 "gpus": count.whole,
+                "gpus_in_groups": count.in_groups,
                 "read_bytes_per_s": demand.read_bytes_per_s,
             }
         )

@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.show.calculated import write_calculated
 from bench.show.figures import PNG_DPI, STYLE
+from bench.show.log_ticks import plain_log_axis
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
 from bench.show.numbers import format_rate, format_tick_seconds, format_tokens, printable
 from bench.show.tables import Tables, records
@@ -51,10 +51,8 @@ def _draw_crossing(axes: Axes, crossovers: pd.DataFrame, colour: str) -> None:
 def _scale(axes: Axes) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tokens(value)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tick_seconds(value)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    plain_log_axis(axes.xaxis, format_tokens)
+    plain_log_axis(axes.yaxis, format_tick_seconds)
     axes.set_xlabel("prefix (tokens)")
     axes.set_ylabel("modelled seconds")
     axes.set_title("Recompute against load (modelled; hatched: load is faster)", loc="left", fontsize=10)

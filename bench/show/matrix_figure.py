@@ -1,6 +1,7 @@
 """The matrix as a heat map, modelled cells hatched and measured ones solid; and C* against bandwidth."""
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,8 +58,17 @@ def draw_matrix(axes: Axes, cells: Sequence[MatrixCell]) -> None:
     axes.tick_params(length=0, labelsize=8)
     key = [Patch(facecolor="white", edgecolor="0.4", hatch="///", label="modelled")]
     key.append(Patch(facecolor="white", edgecolor="0.4", label="measured"))
-    axes.legend(handles=key, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False, fontsize=8)
+    key += [Patch(facecolor="none", edgecolor="none", label=f"—: {why}") for _, why in count_missing(cells)]
+    axes.legend(
+        handles=key, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(key), frameon=False, fontsize=8
+    )
     axes.set_title("C* in tokens: loading the whole prefix wins beyond", fontsize=10, pad=24)
+
+
+def count_missing(cells: Sequence[MatrixCell]) -> list[tuple[int, str]]:
+    """How many modelled cells nothing can be said of, by reason, the most frequent first."""
+    reasons = Counter(cell.reason for cell in cells if cell.origin == "modelled" and cell.verdict is None)
+    return [(count, reason) for reason, count in reasons.most_common()]
 
 
 def _say_tokens(cell: MatrixCell, tokens: float) -> str:

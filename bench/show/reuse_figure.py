@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from bench.analyse.reuse.savings import Prices
+from bench.show.log_ticks import plain_log_axis
 from bench.show.numbers import format_tokens
 from bench.show.write import write_bytes_safely
 
@@ -38,6 +39,7 @@ def draw_reuse(axes: Axes, table: pd.DataFrame) -> None:
         axes.plot(points["capacity_tokens"], points["hit_ratio"], style, marker="o", markersize=3, label=name)
     axes.axhline(most, color="0.5", linestyle=":", label=f"never drops a block: {most:.3f}")
     axes.set_xscale("log")
+    plain_log_axis(axes.xaxis, format_tokens)
     axes.set_ylim(0.0, max(most, 0.01) * 1.08)
     axes.set_xlabel(f"capacity [tokens], counted in {table.attrs['unit']}")
     axes.set_ylabel("hit ratio [hit tokens / input tokens]")
@@ -73,6 +75,7 @@ def draw_savings(axes: Axes, table: pd.DataFrame, prices: Prices) -> None:
         axes.plot(points["capacity_tokens"], share, style, marker="o", markersize=3, label=label)
     axes.axhline(0.0, color="0.7", linewidth=0.8)
     axes.set_xscale("log")
+    plain_log_axis(axes.xaxis, format_tokens)
     axes.set_xlabel("capacity [tokens]")
     axes.set_ylabel("prefill seconds saved [%]")
     axes.set_title("What hits are worth, modelled: no queueing, no batching")

@@ -11,6 +11,7 @@ from bench.analyse.analysis import analyse
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.matrix import (
     LONGEST,
+    MISFIT,
     MatrixCell,
     choose_ranks,
     fill_matrix,
@@ -26,7 +27,7 @@ from bench.measure.record import read_run, read_samples
 from bench.show.calculated import writing
 from bench.show.facts import device_name, main_spot, storage_name
 from bench.show.files import write_frame
-from bench.show.matrix_figure import draw_curves, draw_matrix, png_of
+from bench.show.matrix_figure import count_missing, draw_curves, draw_matrix, png_of
 from bench.show.write import write_bytes_safely
 from bench.verbs.options import RESULTS, SCRATCH, Catalogue, option, out
 
@@ -62,6 +63,9 @@ def matrix(
         f"modelled: {len(modelled)} cells; measured: {len(cells) - len(modelled)} from {results}",
         markup=False,
     )
+    for count, reason in count_missing(cells):
+        hint = "; try --dtype fp8" if reason.startswith(MISFIT) and dtype != "fp8" else ""
+        out.print(f"cannot be computed: {count} of the modelled cells: {reason}{hint}", markup=False)
     out.print(str(folder), markup=False)
 
 

@@ -11,7 +11,7 @@ from bench.analyse.beyond import fit_beyond
 from bench.analyse.capacity import Cache
 from bench.analyse.costmodel import CostModel, TimeModel
 from bench.analyse.demand import Demand, Request, Work, work_in_flops, work_in_seconds
-from bench.analyse.describe_machine import Setting, build_model, say_misfit
+from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.inputs import InputError
 from bench.analyse.reuse.savings import MeasuredCurve
 from bench.analyse.sizing import Throughput, measured_throughput, recompute_curve
@@ -86,9 +86,6 @@ def _swept(sweep: Path, kv_dtype: str | None, tp: int) -> Basis:
 def _described(model: str, machine: Setting, devices: Devices) -> Basis:
     known = resolve_model(model)
     cost = build_model(known, machine, devices)
-    misfit = say_misfit(cost, devices.find_gpu(machine.gpu), known)
-    if misfit is not None:
-        raise InputError(f"--gpu {machine.gpu}: {misfit}; try --num-gpus {2 * machine.num_gpus}")
     kept = Cache(known, machine.kv_dtype, machine.num_gpus)
     return Basis(kept, work_modelled(cost), "modelled seconds", cost=cost, supposed=cost.notices)
 

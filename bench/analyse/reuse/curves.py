@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -123,17 +123,19 @@ def prices_of_sweep(
 
 def _extend(prices: Prices, model: SweepModel) -> Prices:
     """The same prices, by the model outside of the lengths measured."""
-    curves = prices.curves
-    seconds = {
-        "recompute_s": model.recompute_s,
-        "load_s": lambda n: model.fixed_s(n) + model.move_s(n),
-        "first_token_s": model.step_s,
-    }
-    extended: dict[str, Curve] = {}
-    for name, seconds_at in seconds.items():
-        measured = getattr(curves, name)
-        extended[name] = replace(measured, beyond=curve_of(seconds_at))
-    return replace(prices, curves=replace(curves, **extended), beyond=model)
+
+    def extend(measured: Curve, seconds_at: Callable[[int], float]) -> Curve:
+        if not isinstance(measured, MeasuredCurve):
+            raise TypeError(f"{measured!r} is not through measured points")
+        return replace(measured, beyond=curve_of(seconds_at))
+
+    curves = CostCurves(
+        recompute_s=extend(prices.curves.recompute_s, model.recompute_s),
+        load_s=extend(prices.curves.load_s, lambda n: model.fixed_s(n) + model.move_s(n)),
+        first_token_s=extend(prices.curves.first_token_s, model.step_s),
+        measured_range=prices.curves.measured_range,
+    )
+    return replace(prices, curves=curves, beyond=model)
 
 
 def _choose_series(analysis: Analysis, asked: str | None, source: str) -> str:
