@@ -169,3 +169,8 @@ def test_the_bounds_hold_what_every_source_measured_of_a_drive() -> None:
     assert load["low"] == fast["points"][0]["load_s"]["value"]
     said = [notice for notice in found["notices"] if "6 GB/s is measured" in notice]
     assert len(said) == 1 and "6.9 GB/s too" in said[0]
+
+
+def test_weights_that_do_not_fit_are_refused_with_the_number_of_gpus_that_hold_them() -> None:
+    said = _refused("--model", "llama-3.1-70b", "--gpu", "H100", "--ssd", "pm9a3")
+    assert "do not fit into its 86 GB: 2 such GPUs hold them" in said

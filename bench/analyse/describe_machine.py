@@ -112,6 +112,6 @@ def say_misfit(cost: CostModel, gpu: Gpu, model: Model) -> str | None:
     while weights * cost.num_gpus > enough * memory.value:
         enough *= 2
     return (
-        f"the weights of {model.name}, {weights / 1e9:.0f} GB on each of {cost.num_gpus} GPU(s), do not fit into"
-        f" the {memory.value / 1e9:.0f} GB of the {gpu.name}: {enough} such GPUs hold them, or take a smaller dtype"
+        f"the weights, {weights / 1e9:.0f} GB on each GPU, do not fit into its {memory.value / 1e9:.0f} GB:"
+        f" {enough} such GPUs hold them, or weights of a smaller dtype"
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby, pairwise
 from typing import Literal
 
 import numpy as np
@@ -51,6 +52,23 @@ class BandwidthCurve:
     device: str
     tokens: tuple[int, ...]
     bytes_per_s: tuple[float, ...]
+
+    @property
+    def wins_beyond(self) -> tuple[bool, ...]:
+        """Whether at each point load wins beyond C*: where longer prefixes need less; else only up to it."""
+        rates = self.bytes_per_s
+        falls = [after <= before for before, after in pairwise(rates)]
+        return (*falls, falls[-1]) if falls else (True,) * len(rates)
+
+    def branches(self) -> list[tuple[bool, slice]]:
+        """Stretches of points with the same winner beyond; neighbours share their point, where the curve turns."""
+        found: list[tuple[bool, slice]] = []
+        start = 0
+        for wins, points in groupby(self.wins_beyond):
+            end = start + len(list(points))
+            found.append((wins, slice(start, min(end + 1, len(self.tokens)))))
+            start = end
+        return found
 
 
 def choose_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> int | None:

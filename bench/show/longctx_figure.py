@@ -35,7 +35,7 @@ def draw_longctx(axes: Axes, times: pd.DataFrame, crossovers: pd.DataFrame) -> N
         axes.plot(line["tokens"], line["load_s"], color=colour, linestyle=DASHED,
                   label=f"load at {format_rate(float(str(rate)))}")  # fmt: skip
         axes.fill_between(line["tokens"], line["load_s"], line["recompute_s"],
-                          where=line["load_s"] < line["recompute_s"], facecolor="none", edgecolor=colour,
+                          where=line["load_s"] < line["recompute_s"], interpolate=True, facecolor="none", edgecolor=colour,
                           alpha=0.35, hatch="//", linewidth=0)  # fmt: skip
         _draw_crossing(axes, crossovers[crossovers["bytes_per_s"] == rate], colour)
     _scale(axes)
@@ -44,8 +44,10 @@ def draw_longctx(axes: Axes, times: pd.DataFrame, crossovers: pd.DataFrame) -> N
 def _draw_crossing(axes: Axes, crossovers: pd.DataFrame, colour: str) -> None:
     for row in records(crossovers):
         if row["crossover"] == "C*" and row["tokens"] is not None:
-            label = f"C* {format_tokens(row['tokens'])} tokens (modelled)"
-            axes.axvline(row["tokens"], color=colour, linestyle=":", linewidth=1.2, label=label)
+            side = "beyond" if row["load_wins_beyond"] else "up to"
+            label = f"C* {format_tokens(row['tokens'])} tokens, load wins {side} (modelled)"
+            style = ":" if row["load_wins_beyond"] else "-."
+            axes.axvline(row["tokens"], color=colour, linestyle=style, linewidth=1.2, label=label)
 
 
 def _scale(axes: Axes) -> None:

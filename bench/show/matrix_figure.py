@@ -29,6 +29,14 @@ PLAIN = {
     "inconclusive": "#FFFFFF",
     None: "#FFFFFF",
 }
+BEYOND: Any = {"linestyle": "--", "marker": ".", "markersize": 3}
+ONLY_BELOW: Any = {
+    "linestyle": ":",
+    "marker": "v",
+    "markersize": 4,
+    "markerfacecolor": "white",
+    "linewidth": 1.0,
+}
 NORM = LogNorm(64, 131_072)
 Row = tuple[str, str, int, str]
 
@@ -85,11 +93,18 @@ def _say_row(row: Row) -> str:
 
 
 def draw_curves(axes: Axes, curves: Sequence[BandwidthCurve], drives: Mapping[str, float]) -> None:
-    """C* against the storage's rate, modelled, dashed; drives of the catalogue are marked on the axis."""
-    for curve in curves:
+    """C* by the storage's rate, modelled: dashed where load wins beyond, dotted where it wins up to; drives are marked."""
+    for number, curve in enumerate(curves):
         name = printable(f"{curve.model} on {curve.device}")
         rates = [rate / 1e9 for rate in curve.bytes_per_s]
-        axes.plot(rates, curve.tokens, linestyle="--", marker=".", markersize=3, label=name)
+        branches, colour = curve.branches(), f"C{number % 10}"
+        for wins_beyond, where in branches:
+            style = BEYOND if wins_beyond else ONLY_BELOW
+            axes.plot(rates[where], curve.tokens[where], color=colour, **style)
+        if branches:
+            axes.plot([], [], color=colour, **BEYOND, label=f"{name}: load wins beyond")
+        if any(not wins_beyond for wins_beyond, _ in branches):
+            axes.plot([], [], color=colour, **ONLY_BELOW, label=f"{name}: load wins up to")
     axes.set_xscale("log")
     axes.set_yscale("log", base=2)
     axes.set_xlabel("rate of the storage, GB/s")

@@ -108,9 +108,10 @@ def _write_curves(
             "device": one.device,
             "crossover_tokens": n,
             "read_bytes_per_s": b,
+            "load_wins_beyond": wins_beyond,
         }
         for one in curves
-        for n, b in zip(one.tokens, one.bytes_per_s, strict=True)
+        for n, b, wins_beyond in zip(one.tokens, one.bytes_per_s, one.wins_beyond, strict=True)
     ]
     write_frame(folder / "bandwidth.csv", pd.DataFrame(rows))
     drives = {}
