@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import typer
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
+from bench.analyse.answer import Crossing, Estimate, SweetSpot
 from bench.analyse.sweepmodel import usable_points
 from bench.catalog.devices import HERE
 from bench.measure.record import read_run, read_samples
+from bench.show.modelled import say_spot
 from bench.verbs.predict import predict
 from kvio.errors import UserError
 from tests.reference import find_plain
@@ -174,3 +177,22 @@ def test_the_bounds_hold_what_every_source_measured_of_a_drive() -> None:
 def test_weights_that_do_not_fit_are_refused_with_the_number_of_gpus_that_hold_them() -> None:
     said = _refused("--model", "llama-3.1-70b", "--gpu", "H100", "--ssd", "pm9a3")
     assert "do not fit into its 86 GB: 2 such GPUs hold them" in said
+
+
+def test_a_doubt_comes_first_and_its_bounds_are_those_of_the_last_crossing_only() -> None:
+    said = _run(*LLAMA, "--ssd", "pm9a3", "--tokens", "1024")
+    (line,) = [line for line in said.splitlines() if "P* = " in line]
+    doubt = line.partition(" tokens (")[2]
+    assert doubt.startswith("undecided: multiple crossings within the bounds too; load wins beyond, ")
+    assert " for the last crossing; modelled between" in doubt
+
+
+def test_no_crossing_claims_that_no_bounds_are_known_where_the_times_have_them() -> None:
+    found = Crossing(Estimate(500.0), (400, 600), load_wins_beyond=True)
+    spot = SweetSpot("modelled", "whole", "p50", "crossover", None, (found,), reason="searched")
+    assert "load wins beyond, no bounds known" in say_spot(spot)
+    doubted = say_spot(replace(spot, notices=("undecided: load_always_wins within the bounds too",)))
+    assert (
+        "undecided: load always wins within the bounds too; load wins beyond, no bounds of its own" in doubted
+    )
+    assert "no bounds known" not in doubted

@@ -20,6 +20,7 @@ from bench.analyse.sizing import Throughput, count_gpus, gpu_seconds_per_request
 from bench.analyse.sizing_tables import ratio_table, size_tables
 from bench.analyse.tokencost import Keeping, recompute_cost, reuses_per_day
 from bench.catalog.config import resolve_model
+from bench.show.numbers import count_of
 from bench.show.sizing_figure import draw_cost, draw_ratios, write_sizing_figure
 from bench.show.sizing_text import sizing_text
 from bench.show.tables import records
@@ -335,3 +336,12 @@ def test_memory_holds_nothing_but_kv_unless_an_occupancy_says_so() -> None:
     given = {"dram_gb": 4.0, "ssd_gb": None, "lifetime_years": 5.0}
     assert find_media(**given, occupancy=1.0) == (Keeping("DRAM", 4.0, lifetime_years=5.0, occupancy=1.0),)
     assert signature(size).parameters["occupancy"].default == 1.0
+
+
+def test_gpu_seconds_are_printed_as_such_and_one_request_is_one() -> None:
+    prices = Prices(gpu_hour=2.5)
+    sizing = Sizing(_demand(), Throughput(12_000, 4, "test"), 0.7, "FLOPs", prices=prices)
+    said = sizing_text(size_tables(sizing, LLAMA, FLOPS))
+    (line,) = [line for line in said.splitlines() if line.startswith("GPU-seconds of a million")]
+    assert " GPU-s  work saved" in line
+    assert (count_of(1, "request"), count_of(2000, "request")) == ("1 request", "2,000 requests")

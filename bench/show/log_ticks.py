@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 FEW_DECADES = {"x": 1.7, "y": 3.0}  # up to so many, 2 and 5 are labelled too: labels of x stand side by side
@@ -18,7 +18,9 @@ def plain_log_axis(axis: Axis, say: Callable[[float], str]) -> None:
     """
     low, high = sorted(axis.get_data_interval())
     decades = math.log10(high / low) if 0 < low < high < math.inf else 0.0
-    subs = (1.0, 2.0, 5.0) if decades <= FEW_DECADES[axis.axis_name] else (1.0,)
+    subs: tuple[float, ...] = (
+        (1.0, 2.0, 5.0) if decades <= FEW_DECADES["x" if isinstance(axis, XAxis) else "y"] else (1.0,)
+    )
     if decades < 0.3:
         subs = tuple(step / 2 for step in range(2, 20))
     axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=20 if decades <= MANY_DECADES else 9))

@@ -12,6 +12,7 @@ from bench.analyse.reuse.savings import Prices
 from bench.analyse.reuse.trace import Trace
 from bench.show.numbers import (
     MISSING,
+    count_of,
     format_bytes,
     format_seconds_estimate,
     format_tokens,
@@ -32,8 +33,9 @@ PER_HEADING = {
 def describe_trace(trace: Trace, name: str) -> str:
     """What is simulated, in one line."""
     return (
-        f"{name}: {format_tokens(trace.num_requests)} requests, {format_tokens(trace.input_tokens.sum())} input"
-        f" tokens, {format_tokens(len(trace.ids))} blocks of {trace.block_tokens} tokens"
+        f"{name}: {count_of(trace.num_requests, 'request')},"
+        f" {count_of(int(trace.input_tokens.sum()), 'input token')},"
+        f" {count_of(len(trace.ids), 'block')} of {count_of(trace.block_tokens, 'token')}"
         f" ({format_tokens(trace.num_ids)} different)"
     )
 

@@ -119,7 +119,7 @@ def reuse(
         _say([str(csv)])
     if plot is not None:
         with writing(plot):
-            write_reuse_figure(plot, table)
+            write_reuse_figure(plot, table, question.prices)
         _say([str(plot)])
     if question.prices is not None and not question.prices.conclusive:
         raise typer.Exit(SUSPECT)

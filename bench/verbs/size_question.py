@@ -12,6 +12,7 @@ from bench.analyse.reuse.simulate import capacity_in_tokens, require_policy, sim
 from bench.analyse.tokencost import DRAM, SSD, Keeping
 from bench.catalog.devices import Devices, Ssd
 from bench.catalog.figure import other_figures, pick_figure
+from bench.show.numbers import count_of
 from bench.verbs.options import parsed
 
 
@@ -63,7 +64,7 @@ def read_requests(
     how = "; ".join(
         (
             "as given",
-            f"{policy} over {trace.name}, {found.num_requests} requests, from a cold start",
+            f"{policy} over {trace.name}, {count_of(found.num_requests, 'request')}, from a cold start",
             *found.notices,
         )
     )
