@@ -196,6 +196,7 @@ def test_a_simulated_sweep_finds_its_known_crossover(tmp_path: Path) -> None:
     assert row["verdict"] == "crossover"
     assert 1500 < float(row["crossover_tokens"]) < 2100  # 1760 without noise
     assert "simulated" in finished.stdout
+    assert read_run(folder).checks["truth"] == {"crossover_tokens": [1760.4]}
 
 
 BAD = {
@@ -319,6 +320,10 @@ def test_the_marginal_question_gets_the_marginal_answer(tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
     assert "P*" in finished.stdout.strip().splitlines()[-2]
     assert "nothing measured" not in finished.stdout
+    (folder,) = tmp_path.glob("results/*/*/*/")
+    run, (samples, _) = read_run(folder), read_samples(folder)
+    assert {s.outcome.num_bytes for s in samples if s.case.arm == "load"} == {64 * 147_456}
+    assert list(run.checks["truth"]) == ["marginal_crossover_tokens"]
 
 
 def test_a_resumed_sweep_goes_back_to_the_drive_it_began_on(tiny: Path, tmp_path: Path) -> None:

@@ -173,6 +173,38 @@ def test_a_budget_that_ends_before_the_first_sample_says_so_and_what_would_do(tm
     )
 
 
+def _notices_of(sampled: set[str], tmp_path: Path) -> list[tuple[str, bool, str]]:
+    """What is said when the budget ends after one sample of each of these series, of three that were asked for."""
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=10.0)
+    rounds.series = (("recompute", "recompute"), ("load", "posix"), ("load", "uring"))
+    rounds.samples = [
+        Sample(0, 0, 0, 0.0, Case(arm, series, 100), Outcome(1.0))
+        for arm, series in rounds.series
+        if series in sampled
+    ]
+    clock.advance(9.5)
+    _run(rounds, _source(clock), tmp_path, clock)
+    return [(notice.code, notice.suspect, notice.message) for notice in rounds.notices]
+
+
+def test_a_budget_that_ends_before_an_arm_was_measured_measured_nothing(tmp_path: Path) -> None:
+    for sampled in ({"posix", "uring"}, {"recompute"}):
+        ((code, suspect, message),) = _notices_of(sampled, tmp_path)
+        assert (code, suspect) == ("nothing_measured", True)
+        assert (
+            "before the first sample of " + ("recompute:" if "posix" in sampled else "posix, uring:")
+            in message
+        )
+
+
+def test_a_way_to_load_that_the_budget_left_out_is_named(tmp_path: Path) -> None:
+    assert _notices_of({"recompute", "posix"}, tmp_path) == [
+        ("series_unmeasured", True, "the budget ended before the first sample of uring")
+    ]
+    assert _notices_of({"recompute", "posix", "uring"}, tmp_path) == []
+
+
 def _run_twice(rounds: Rounds, source: Source, folder: Path, clock: VirtualClock) -> list[tuple[str, ...]]:
     """Series that each of two rounds was to measure."""
     asked: list[tuple[str, ...]] = []

@@ -14,7 +14,7 @@ class SimulatedArm:
         arm: which arm it stands for.
         truth_s: seconds without noise, from (prefix_tokens, suffix_tokens).
         advance: lets virtual time pass, in seconds.
-        num_bytes: payload of a load at n tokens; None for arms that move nothing.
+        num_bytes: payload of a load, from (prefix_tokens, suffix_tokens); None for arms that move nothing.
         load_fraction: share that a hybrid loads at n tokens; None for the other arms.
         round_noise, sample_noise: standard deviations of the log of the time, per round and case and per sample.
         seed: of this round; the same seed gives the same seconds.
@@ -26,7 +26,7 @@ class SimulatedArm:
         truth_s: Callable[[int, int], float],
         *,
         advance: Callable[[float], None],
-        num_bytes: Callable[[int], int] | None = None,
+        num_bytes: Callable[[int, int], int] | None = None,
         load_fraction: Callable[[int], float] | None = None,
         round_noise: float = 0.0,
         sample_noise: float = 0.0,
@@ -56,12 +56,13 @@ class SimulatedArm:
         self._advance(seconds)
         if self._num_bytes is None:
             return Outcome(seconds, attention_kernel="simulated")
+        payload = self._num_bytes(case.prefix_tokens, case.suffix_tokens)
         fraction = None if self._load_fraction is None else self._load_fraction(case.prefix_tokens)
         return Outcome(
             seconds,
             read_s=seconds,
             first_token_s=0.0,
-            num_bytes=round((1.0 if fraction is None else fraction) * self._num_bytes(case.prefix_tokens)),
+            num_bytes=round((1.0 if fraction is None else fraction) * payload),
             load_fraction=fraction,
             data_path="simulated",
         )

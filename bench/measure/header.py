@@ -96,14 +96,17 @@ def open_record(
 
 
 def _simulated_truth(setup: Setup) -> dict[str, Any]:
-    """C* without noise, where the truth is known."""
-    spec = setup.plan.simulation
+    """C* without noise where the truth is known, or P* where the next tokens were asked for."""
+    spec, suffix = setup.plan.simulation, setup.plan.suffix_tokens
     if spec is None:
         return {}
     (a, b, c), (load_a, load_b) = spec.recompute_s, spec.load_s
-    roots = np.roots([c, b - load_b, a - load_a])
+    # seconds of the next s tokens after n: b s + c (2 n s + s^2) against load_b s
+    marginal, whole = [2 * c, b + c * suffix - load_b], [c, b - load_b, a - load_a]
+    roots = np.roots(marginal if suffix else whole)
     crossings = sorted(float(root.real) for root in roots if abs(root.imag) < 1e-9 and root.real > 0)
-    return {"truth": {"crossover_tokens": [round(root, 1) for root in crossings]}}
+    name = "marginal_crossover_tokens" if suffix else "crossover_tokens"
+    return {"truth": {name: [round(root, 1) for root in crossings]}}
 
 
 def _first_notices(

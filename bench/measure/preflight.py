@@ -111,7 +111,7 @@ def _too_small(budget_s: float, shortest: int, needed_s: float, *, spent_s: floa
     return PlanError(
         f"a budget of {budget_s:g} s{before} is too small to measure anything: after {needed_s:.0f} s the shortest case, "
         f"{shortest} tokens, was still not measured (building the model included); try --budget "
-        f"{max(60, round(spent_s + 8 * needed_s))}s, or fewer layers or tokens{_other_work()}"
+        f"{max(60, round(spent_s + 8 * needed_s))}s, or --layers fit, or fewer tokens{_other_work()}"
     )
 
 
@@ -156,5 +156,5 @@ def require_budget(budget_s: float, left_s: float, shortest: int, *, cost_s: flo
         needed_s = budget_s - left_s + ROUNDS_PLANNED * cost_s
         raise PlanError(
             f"a budget of {budget_s:g} s is too small to measure anything: {shortest} tokens take about {cost_s:.0f} s, "
-            f"{left_s:.0f} s are left; try --budget {math.ceil(needed_s)}s, or fewer layers or tokens{_other_work()}"
+            f"{left_s:.0f} s are left; try --budget {math.ceil(needed_s)}s, or --layers fit, or fewer tokens{_other_work()}"
         )

@@ -1,7 +1,7 @@
 """The rounds of a sweep: ask the policy, measure in a fresh process, append, until done or out of budget."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,25 +74,34 @@ def run_rounds(
 
 
 def _notice_rest(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> None:
-    """Say so when nothing was measured, or a good part of the budget is left because nothing fits into it."""
-    if lengths and not any(sample.case.arm != "gemm" for sample in rounds.samples):
-        rounds.notices.append(_notice_nothing(rounds))
+    """Say so when an arm was never measured, or a good part of the budget is left because nothing fits into it."""
+    measured = {sample.case.series for sample in rounds.samples}
+    arms = {arm for arm, series in rounds.series if series in measured}
+    unmeasured = [series for _, series in rounds.series if series not in measured]
+    if lengths and not {"recompute", "load"} <= arms:
+        rounds.notices.append(_notice_nothing(rounds, unmeasured))
         return
+    if lengths and unmeasured:
+        message = f"the budget ended before the first sample of {', '.join(unmeasured)}"
+        rounds.notices.append(Notice(code="series_unmeasured", message=message))
     if lengths and left_s > REST_SHARE * rounds.run.plan.budget_s:
         needed_s = rounds.cost_s(lengths[0]) + rounds.costs.startup_s
         message = f"{left_s:.0f} s of the budget were left; another round takes about {needed_s:.0f} s"
         rounds.notices.append(Notice(code="budget_left", message=message, suspect=False))
 
 
-def _notice_nothing(rounds: Rounds) -> Notice:
-    """Why there is no sample of any arm: the budget went into preflight, files and the beginning of a round."""
+def _notice_nothing(rounds: Rounds, unmeasured: Sequence[str]) -> Notice:
+    """Why an arm has no sample: the budget went into preflight, files and the beginning of a round."""
     plan, shortest = rounds.run.plan, rounds.allowed[0]
     round_s = rounds.cost_s(shortest) + rounds.costs.startup_s
     before_s = plan.budget_s - (rounds.first_left_s or 0.0)
+    first = "the first sample"
+    if len(unmeasured) < len(rounds.series):
+        first += f" of {', '.join(unmeasured)}"
     return Notice(
         code="nothing_measured",
         message=(
-            f"the budget of {plan.budget_s:g} s ended before the first sample: {before_s:.0f} s went by before the rounds, "
+            f"the budget of {plan.budget_s:g} s ended before {first}: {before_s:.0f} s went by before the rounds, "
             f"and {len(rounds.series)} series at {shortest} tokens take about {round_s:.0f} s a round; "
             f"try --budget {math.ceil(before_s + ROUNDS_PLANNED * round_s)}s, or fewer backends, layouts or tokens"
         ),

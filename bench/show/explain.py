@@ -63,7 +63,8 @@ EXPLANATIONS: dict[str, str] = {
     "extrapolated": "A value from the fitted curves beyond what was measured: a hint where to measure next.",
     "series_skipped": "One of the ways asked for could not be measured here; the others stand.",
     "series_failed": "It broke in mid-sweep; its samples up to then stand, and the other ways were measured on.",
-    "nothing_measured": "The budget was too small for one sample: nothing can be said.",
+    "nothing_measured": "The budget was too small for one sample of each arm: nothing can be said.",
+    "series_unmeasured": "The budget was too small for one sample of this series: nothing is said of it.",
     "no_load_series": "There is nothing to compare with recompute.",
 }
 UNKNOWN = "Makes the samples that carry it suspect."
