@@ -265,11 +265,6 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
         ("size --model qwen3-8b --gpu H100 --throughput 9", "one of the three"),
         (f"size --gpu H100 --from {SWEEP}", "one of the three"),
         ("size --gpu H100", "--gpu needs the model"),
-        (
-            "capacity --model qwen3-8b --dtype int3",
-            "weight dtype 'int3' is unknown; known: float32, bfloat16",
-        ),
-        ("longctx llama-4-maverick --num-gpus 4", "do not fit into its 141 GB: 8 such GPUs hold them"),
         ("size --model qwen3-8b --throughput 9 --num-gpus 2", "--num-gpus describes the machine of --gpu"),
         ("size --model llama-3.3-70b --gpu H100", "do not fit into its 86 GB: 2 such GPUs hold them"),
         ("size --model llama-3.3-70b --gpu H100 --num-gpus 3", "cannot be divided among 3 ranks"),

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
+from bench.__main__ import main
 from bench.analyse.costmodel import CostModel
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.longctx import attend_to_all, longctx_tables, series_to
@@ -107,6 +109,16 @@ def test_every_range_in_which_load_wins_is_said_and_every_crossing_drawn() -> No
     draw_longctx(axes, tables["times"], tables["crossovers"])
     upright = [line.get_xdata()[0] for line in axes.lines if line.get_xdata()[0] == line.get_xdata()[-1]]
     assert upright == [row["tokens"] for row in whole]
+
+
+def test_weights_that_do_not_fit_are_refused_with_the_number_of_gpus_that_hold_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "longctx", "llama-4-maverick", "--num-gpus", "4"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "do not fit into its 141 GB: 8 such GPUs hold them" in capsys.readouterr().err
 
 
 def test_every_table_and_line_says_that_it_is_modelled() -> None:

@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.analyse.matrix import BandwidthCurve, MatrixCell
 from bench.show.figures import PNG_DPI, STYLE
+from bench.show.log_ticks import plain_log_axis
 from bench.show.numbers import printable, round_digits
 
 SHORT = {
@@ -122,9 +123,9 @@ def draw_curves(axes: Axes, curves: Sequence[BandwidthCurve], drives: Mapping[st
 
 def _plain_ticks(axes: Axes) -> None:
     """Numbers on log axes as they are, not as powers."""
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        axis.set_minor_formatter(NullFormatter())
+    plain_log_axis(axes.xaxis, lambda value: f"{value:,.10g}")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(labelsize=8)
 
 
