@@ -266,7 +266,7 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
         (f"size --gpu H100 --from {SWEEP}", "one of the three"),
         ("size --gpu H100", "--gpu needs the model"),
         ("size --model qwen3-8b --throughput 9 --num-gpus 2", "--num-gpus describes the machine of --gpu"),
-        ("size --model llama-3.3-70b --gpu H100", "do not fit into its 86 GB; try --num-gpus 2"),
+        ("size --model llama-3.3-70b --gpu H100", "do not fit into its 86 GB: 2 such GPUs hold them"),
         ("size --model llama-3.3-70b --gpu H100 --num-gpus 3", "cannot be divided among 3 ranks"),
         (
             "capacity --model llama-3.1-8b --tp 3",

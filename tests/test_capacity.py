@@ -1,12 +1,14 @@
 """Capacity is arithmetic over a model's dimensions: the talk's figures to the digit, and any other model's."""
 
 import json
+import sys
 
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.__main__ import main
 from bench.analyse.capacity import Cache, length_table, most_tokens, room_table, token_table, users_table
 from bench.analyse.gpumemory import divide_gpu_memory, gpu_table
 from bench.analyse.inputs import InputError, parse_counts
@@ -208,3 +210,14 @@ def test_the_figure_is_written_and_the_same_every_time(form: str, tmp_path) -> N
         write_capacity_figure(path, talk_tables())
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert paths[0].read_bytes()[:5] in {b"\x89PNG\r", b"<?xml"}
+
+
+@pytest.mark.parametrize("gpu", [[], ["--gpu-memory", "80GB"]], ids=["no-gpu", "gpu"])
+def test_an_unknown_weight_dtype_is_refused_whether_a_gpu_is_named_or_not(
+    gpu: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "capacity", "--model", "qwen3-8b", "--dtype", "int3", *gpu])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "weight dtype 'int3' is unknown; known: float32, bfloat16" in capsys.readouterr().err

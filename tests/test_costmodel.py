@@ -229,9 +229,14 @@ def test_a_gpu_without_measured_kernels_gets_the_shares_of_others_with_their_ran
     assert any("no kernel was measured on RTX 4090" in notice for notice in notices)
 
 
-def test_weights_that_do_not_fit_are_said() -> None:
-    model = build_model(resolve_model("llama-3.1-70b"), Setting(gpu="H100", bytes_per_s=1e10), read_devices())
-    assert any("do not fit into its 86 GB" in notice for notice in model.notices)
+@pytest.mark.parametrize(("gpu", "num_gpus", "enough"), [("H100", 1, 2), ("L4", 1, 8), ("L4", 4, 8)])
+def test_weights_that_do_not_fit_are_refused_with_the_gpus_that_hold_them(
+    gpu: str, num_gpus: int, enough: int
+) -> None:
+    model, devices = resolve_model("llama-3.1-70b"), read_devices()
+    with pytest.raises(CatalogError, match=f"do not fit into its .* {enough} such GPUs hold them"):
+        build_model(model, Setting(gpu=gpu, num_gpus=num_gpus, bytes_per_s=1e10), devices)
+    assert build_model(model, Setting(gpu=gpu, num_gpus=enough, bytes_per_s=1e10), devices).num_gpus == enough
 
 
 def test_four_drives_are_four_times_as_fast_and_their_striping_is_supposed() -> None:

@@ -92,14 +92,30 @@ def test_a_file_of_the_user_adds_devices_and_vouches_for_bare_numbers(tmp_path: 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[gpus.x]\nbf16_flops_per_s = -1\n", "gpus.x: field bf16_flops_per_s.0.value"),
-        ("[gpus.x]\nbf16_tflops = 3\n", "gpus.x: field bf16_tflops"),
+        ("[gpus.x]\nbf16_flops_per_s = -1\n", "gpus.x: field bf16_flops_per_s: -1 is not above 0"),
+        (
+            "[gpus.x]\nbf16_tflops = 3\n",
+            "gpus.x: field bf16_tflops: there is no such field; allowed: aliases",
+        ),
         ('[gpus.x]\nlink = "pcie9"\n', "'pcie9' is in no catalogue of links"),
         ("[gpu.x]\n", "table \\[gpu\\] is none of gpus"),
         ("gpus = 3\n", "\\[gpus\\] must hold tables"),
         ("[gpus", "not valid TOML"),
         ('[gpus.x]\nmemory_bytes = {value=2, low=3, source="s"}\n', "low, value and high must rise"),
-        ('[gpus.x]\nmemory_bytes = {value=2, high=inf, source="s"}\n', "memory_bytes.0.high"),
+        (
+            '[gpus.x]\nmemory_bytes = {value=2, high=inf, source="s"}\n',
+            "field memory_bytes \\(high\\): inf is not finite",
+        ),
+        (
+            '[gpus.x]\nmemory_bytes_per_s = "fast"\n',
+            "field memory_bytes_per_s: 'fast' is not a number such as",
+        ),
+        ("[gpus.x]\nname = 3\n", "gpus.x: field name: 3 is not a text in quotes"),
+        (
+            "[gpus.x]\nlink_bytes_per_s = { value = 2, high = -1 }\n",
+            "field link_bytes_per_s \\(high\\): -1 is not above 0",
+        ),
+        ("[ssds.x]\nnum_drives = 1.5\n", "field num_drives: 1.5 is not a whole number"),
         ("[kernels.x]\ngemm_low=1\ngemm_high=2\nsource='a'\nattention={}\n", "field attention"),
     ],
     ids=[
@@ -111,6 +127,10 @@ def test_a_file_of_the_user_adds_devices_and_vouches_for_bare_numbers(tmp_path: 
         "broken",
         "low-above",
         "high-infinite",
+        "no-figure",
+        "no-text",
+        "negative-bound",
+        "no-whole-number",
         "empty-kernel",
     ],
 )

@@ -2,18 +2,21 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
+from bench.__main__ import main
 from bench.analyse.costmodel import CostModel
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.longctx import attend_to_all, longctx_tables, series_to
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import read_devices
-from bench.show.longctx_figure import write_longctx_figure
+from bench.show.longctx_figure import draw_longctx, write_longctx_figure
 from bench.show.longctx_text import longctx_text
 from bench.show.tables import records
 
@@ -23,7 +26,7 @@ MAVERICK = resolve_model("llama-4-maverick")
 
 def _costs(*rates: float, key: str = "llama-4-maverick", num_gpus: int = 8) -> list[CostModel]:
     setting = [Setting("h200-sxm", num_gpus, bytes_per_s=rate) for rate in rates]
-    return [build_model(resolve_model(key), one, read_devices()) for one in setting]
+    return [build_model(resolve_model(key), one, read_devices(), must_fit=False) for one in setting]
 
 
 def test_lengths_rise_by_one_two_five_to_the_longest() -> None:
@@ -60,7 +63,9 @@ def test_chunked_layers_make_the_recompute_of_a_million_tokens_several_times_che
 def test_c_star_lies_where_the_curves_meet_and_falls_with_bandwidth() -> None:
     costs = _costs(5e9, 10e9)
     tables = longctx_tables(MAVERICK, costs, series_to(1_000_000), kv_dtype="bfloat16")
-    whole = [row for row in records(tables["crossovers"]) if row["crossover"] == "C*"]
+    whole = [
+        row for row in records(tables["crossovers"]) if row["crossover"] == "C*" and row["load_wins_beyond"]
+    ]
     assert whole[0]["tokens"] > whole[1]["tokens"]
     for cost, row in zip(costs, whole, strict=True):
         tokens = round(row["tokens"])
@@ -87,6 +92,33 @@ def test_what_has_no_room_and_what_the_model_is_not_made_for_is_said() -> None:
     assert "made for 131,072 tokens" in said
     assert "65 GB of KV of 1,000,000 tokens" in said  # 516.1 GB over 8 ranks
     assert "do not fit into its 141 GB" in said
+
+
+def test_every_range_in_which_load_wins_is_said_and_every_crossing_drawn() -> None:
+    tables = longctx_tables(MAVERICK, _costs(10e9), series_to(1_000_000), kv_dtype="bfloat16")
+    whole = [row for row in records(tables["crossovers"]) if row["crossover"] == "C*"]
+    assert [row["load_wins_beyond"] for row in whole] == [False, True]
+    first = tables["times"].iloc[0]
+    assert first["tokens"] < whole[0]["tokens"]
+    assert first["load_s"] < first["recompute_s"]  # at 1,000 tokens load wins, as the sentence says
+    said = next(line for line in longctx_text(tables).splitlines() if line.startswith("C*"))
+    up_to, beyond = (f"{row['tokens']:,.0f} tokens [" for row in whole)
+    assert f"load wins up to {up_to}" in said
+    assert f" and beyond {beyond}" in said
+    axes = Figure().subplots()
+    draw_longctx(axes, tables["times"], tables["crossovers"])
+    upright = [line.get_xdata()[0] for line in axes.lines if line.get_xdata()[0] == line.get_xdata()[-1]]
+    assert upright == [row["tokens"] for row in whole]
+
+
+def test_weights_that_do_not_fit_are_refused_with_the_number_of_gpus_that_hold_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "longctx", "llama-4-maverick", "--num-gpus", "4"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "do not fit into its 141 GB: 8 such GPUs hold them" in capsys.readouterr().err
 
 
 def test_every_table_and_line_says_that_it_is_modelled() -> None:

@@ -12,14 +12,14 @@ from matplotlib.patches import Rectangle
 
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.matrix import MatrixCell, choose_ranks, fill_matrix, matrix_frame, trace_bandwidth
-from bench.analyse.modelled import find_whole
+from bench.analyse.modelled import find_whole, gap_whole
 from bench.analyse.spread import Spread
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import read_devices
 from bench.catalog.fields import CatalogError
 from bench.measure.plan import PlanError
 from bench.show.calculated import PlaceError
-from bench.show.matrix_figure import draw_matrix
+from bench.show.matrix_figure import count_missing, draw_curves, draw_matrix
 from bench.show.numbers import round_digits
 from bench.verbs.matrix import matrix
 
@@ -109,3 +109,34 @@ def test_a_folder_that_cannot_be_made_and_results_that_are_not_there_are_refused
         matrix(models="qwen3-0.6b", gpus="H100", ssds="pm9a3", results=tmp_path, folder=tmp_path / "file")
     with pytest.raises(PlanError, match="--results /nowhere: there is no such folder"):
         matrix(models="qwen3-0.6b", gpus="H100", ssds="pm9a3", results=Path("/nowhere"), folder=tmp_path)
+
+
+def test_a_curve_that_folds_back_is_drawn_in_two_branches_that_say_who_wins() -> None:
+    cost = build_model(
+        resolve_model("llama-4-maverick"), Setting("h200-sxm", 8, bytes_per_s=1e10), read_devices()
+    )
+    curve = trace_bandwidth(cost, "maverick", "8x h200", longest=1_000_000)
+    (lower, low), (upper, high) = curve.branches()
+    assert (lower, upper) == (False, True)
+    assert curve.tokens[low][-1] == curve.tokens[high][0]  # the turn belongs to both
+    for wins_beyond, where in curve.branches():
+        middle = (where.start + where.stop) // 2
+        gap = gap_whole(replace(cost, storage=Spread(curve.bytes_per_s[middle])))
+        n = curve.tokens[middle]
+        assert (gap(0.9 * n) < 0 < gap(1.1 * n)) if wins_beyond else (gap(1.1 * n) < 0 < gap(0.9 * n))
+    axes = Figure().subplots()
+    draw_curves(axes, [curve], {})
+    assert axes.lines[0].get_linestyle() != axes.lines[1].get_linestyle()
+    labels = axes.get_legend_handles_labels()[1]
+    assert labels == ["maverick on 8x h200: load wins beyond", "maverick on 8x h200: load wins up to"]
+
+
+def test_cells_that_cannot_be_computed_are_counted_with_their_reason_and_stand_in_the_key() -> None:
+    cells = fill_matrix(["llama-3.1-8b", "deepseek-v3"], ["h100-sxm"], ["pm9a3", "cm7-r"], read_devices())
+    assert count_missing(cells) == [(2, "the weights do not fit into 8 GPUs")]
+    axes = Figure().subplots()
+    draw_matrix(axes, cells)
+    legend = axes.get_legend()
+    assert legend is not None
+    assert "—: the weights do not fit into 8 GPUs" in [text.get_text() for text in legend.get_texts()]
+    assert count_missing(fill_matrix(["llama-3.1-8b"], ["h100-sxm"], ["pm9a3"], read_devices())) == []

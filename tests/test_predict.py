@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import typer
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
+from bench.analyse.answer import Crossing, Estimate, SweetSpot
 from bench.analyse.sweepmodel import usable_points
 from bench.catalog.devices import HERE
 from bench.measure.record import read_run, read_samples
+from bench.show.modelled import say_spot
 from bench.verbs.predict import predict
 from kvio.errors import UserError
 from tests.reference import find_plain
@@ -156,3 +159,40 @@ def test_a_device_of_the_user_is_found_in_his_file(tmp_path: Path) -> None:
 )
 def test_a_wrong_question_is_refused_in_one_line(arguments: tuple[str, ...], says: str) -> None:
     assert says in _refused(*arguments)
+
+
+def test_the_bounds_hold_what_every_source_measured_of_a_drive() -> None:
+    asked = ("--model", "llama-3.1-8b", "--gpu", "H100", "--engine", "kernels", "--tokens", "8192", "--json")
+    found, slow, fast = (
+        json.loads(_run(*asked, *storage))
+        for storage in (("--ssd", "pm9a3"), ("--bandwidth", "6GB/s"), ("--bandwidth", "6.9GB/s"))
+    )
+    load = found["points"][0]["load_s"]
+    assert load["value"] == load["high"] == slow["points"][0]["load_s"]["value"]
+    assert load["low"] == fast["points"][0]["load_s"]["value"]
+    said = [notice for notice in found["notices"] if "6 GB/s is measured" in notice]
+    assert len(said) == 1 and "6.9 GB/s too" in said[0]
+
+
+def test_weights_that_do_not_fit_are_refused_with_the_number_of_gpus_that_hold_them() -> None:
+    said = _refused("--model", "llama-3.1-70b", "--gpu", "H100", "--ssd", "pm9a3")
+    assert "do not fit into its 86 GB: 2 such GPUs hold them" in said
+
+
+def test_a_doubt_comes_first_and_its_bounds_are_those_of_the_last_crossing_only() -> None:
+    said = _run(*LLAMA, "--ssd", "pm9a3", "--tokens", "1024")
+    (line,) = [line for line in said.splitlines() if "P* = " in line]
+    doubt = line.partition(" tokens (")[2]
+    assert doubt.startswith("undecided: multiple crossings within the bounds too; load wins beyond, ")
+    assert " for the last crossing; modelled between" in doubt
+
+
+def test_no_crossing_claims_that_no_bounds_are_known_where_the_times_have_them() -> None:
+    found = Crossing(Estimate(500.0), (400, 600), load_wins_beyond=True)
+    spot = SweetSpot("modelled", "whole", "p50", "crossover", None, (found,), reason="searched")
+    assert "load wins beyond, no bounds known" in say_spot(spot)
+    doubted = say_spot(replace(spot, notices=("undecided: load_always_wins within the bounds too",)))
+    assert (
+        "undecided: load always wins within the bounds too; load wins beyond, no bounds of its own" in doubted
+    )
+    assert "no bounds known" not in doubted

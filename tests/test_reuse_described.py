@@ -23,7 +23,7 @@ LONGEST = 131_072
 
 def _machine(bytes_per_s: float = 6e9, *, key: str = "llama-3.1-8b", num_gpus: int = 1) -> CostModel:
     setting = Setting("h100-sxm", num_gpus, bytes_per_s=bytes_per_s)
-    return build_model(resolve_model(key), setting, read_devices())
+    return build_model(resolve_model(key), setting, read_devices(), must_fit=False)
 
 
 def _at(curve: object, tokens: int) -> float:

@@ -1,12 +1,14 @@
 """The reuse figure draws every policy, and says that its figures are modelled."""
 
+from pathlib import Path
+
 import pytest
 from matplotlib.figure import Figure
 
 from bench.analyse.reuse.savings import CostCurves, MeasuredCurve, Prices
 from bench.analyse.reuse.table import hit_table
 from bench.analyse.reuse.trace import build_trace
-from bench.show.reuse_figure import draw_reuse, draw_savings
+from bench.show.reuse_figure import draw_reuse, draw_savings, write_reuse_figure
 
 TRACE = build_trace([[0, 1], [2, 3], [0, 1]], [8, 8, 8], block_tokens=4)
 
@@ -58,3 +60,34 @@ def test_savings_are_lines_over_capacity_below_the_bound_of_free_hits() -> None:
         "load from C* = 8 tokens",
         "load where faster",
     ]
+
+
+def test_with_prices_the_seconds_saved_are_drawn_beside_the_hit_ratios(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    curve = MeasuredCurve((4, 8, 16), (1.0, 2.0, 4.0))
+    prices = Prices(CostCurves(curve, MeasuredCurve((4, 16), (0.5, 2.0))), 8.0, "here")
+    table = hit_table(TRACE, [16, 8], ["lru", "fifo"], prices=prices)
+    drawn: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *arguments: object, **options: object) -> None:
+        drawn.append(figure)
+        save(figure, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    write_reuse_figure(tmp_path / "a.png", table, prices)
+    write_reuse_figure(tmp_path / "b.png", hit_table(TRACE, [16, 8]))
+    (hits, saved), (alone,) = (figure.axes for figure in drawn)
+    assert hits.get_ylabel() == alone.get_ylabel() == "hit ratio [hit tokens / input tokens]"
+    labels = saved.get_legend_handles_labels()[1]
+    assert labels == [
+        "if a hit is free (bound)",
+        "load every hit",
+        "load from C* = 8 tokens",
+        "load where faster",
+    ]
+    assert "(LRU)" in saved.get_title()
+    (seconds,) = saved.child_axes
+    assert seconds.get_ylabel() == "prefill seconds saved [s]"
+    assert seconds.get_ylim()[1] == pytest.approx(saved.get_ylim()[1] * 6 / 100)  # all prefills take 6 s

@@ -1,12 +1,13 @@
 """A cost model from names: model, GPU, engine and storage as the catalogues describe them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bench.analyse.costmodel import CostModel, EngineCosts
 from bench.analyse.rates import find_compute, find_link, find_memory, find_storage_rate, say_unverified
 from bench.analyse.spread import Spread
 from bench.catalog.config import Model
 from bench.catalog.devices import Devices, Engine, Gpu
+from bench.catalog.fields import CatalogError
 from bench.catalog.figure import pick_figure
 
 WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
@@ -31,11 +32,12 @@ class Setting:
     bytes_per_s: float | None = None
 
 
-def build_model(model: Model, setting: Setting, devices: Devices) -> CostModel:
+def build_model(model: Model, setting: Setting, devices: Devices, *, must_fit: bool = True) -> CostModel:
     """The cost model of `model` in that setting.
 
     Raises:
-        CatalogError: a name or dtype is unknown, or a figure without which nothing can be said.
+        CatalogError: a name or dtype is unknown, or a figure without which nothing can be said; weights that do
+            not fit the GPUs, unless `must_fit` is off.
     """
     dtype = DTYPE_NAMES.get(setting.dtype, setting.dtype)
     gpu, engine = devices.find_gpu(setting.gpu), devices.find_engine(setting.engine)
@@ -60,7 +62,10 @@ def build_model(model: Model, setting: Setting, devices: Devices) -> CostModel:
         storage=storage,
         notices=notices,
     )
-    return _with_fit(cost, gpu, model)
+    misfit = say_misfit(cost, gpu, model) if must_fit else None
+    if misfit is not None:
+        raise CatalogError(misfit)
+    return cost
 
 
 def engine_costs(engine: Engine) -> EngineCosts:
@@ -97,16 +102,16 @@ def _peer(gpu: Gpu, num_gpus: int) -> tuple[float | None, tuple[str, ...]]:
     return figure.value, say_unverified(figure, f"{gpu.key}: peer_bytes_per_s")
 
 
-def _with_fit(cost: CostModel, gpu: Gpu, model: Model) -> CostModel:
-    """The same, with a notice when the weights do not fit."""
-    said = say_misfit(cost, gpu, model)
-    return cost if said is None else replace(cost, notices=(*cost.notices, said))
-
-
 def say_misfit(cost: CostModel, gpu: Gpu, model: Model) -> str | None:
     """Why the weights do not fit, None when they do; without KV or activations, so it errs on the safe side."""
     memory = pick_figure(gpu.memory_bytes)
     weights = model.geometry.params_total * cost.weight_bytes / cost.num_gpus
     if memory is None or weights <= memory.value:
         return None
-    return f"the weights, {weights / 1e9:.0f} GB on each GPU, do not fit into its {memory.value / 1e9:.0f} GB"
+    enough = 2 * cost.num_gpus
+    while weights * cost.num_gpus > enough * memory.value:
+        enough *= 2
+    return (
+        f"the weights, {weights / 1e9:.0f} GB on each GPU, do not fit into its {memory.value / 1e9:.0f} GB:"
+        f" {enough} such GPUs hold them, or weights of a smaller dtype"
+    )

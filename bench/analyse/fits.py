@@ -1,6 +1,6 @@
 """Smooth curves through the measured points: diagnostics, the only source of extrapolated values."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from scipy.optimize import nnls  # type: ignore[attr-defined]
@@ -86,3 +86,17 @@ def describe_disagreement(recompute: Fit, load: Fit, crossing: Crossing) -> str 
         f"fit_disagrees: the fitted curves {says}, the measured points at {crossing.tokens.value:.0f} "
         f"({low:.0f} to {high:.0f})"
     )
+
+
+def say_factor(lengths: Iterable[int], measured: tuple[int, int]) -> str | None:
+    """How far the lengths reach outside of the measured ones; None when they do not."""
+    listed = list(lengths)
+    shortest, longest = min(listed), max(listed)
+    said = []
+    if longest > measured[1]:
+        said.append(f"{longest:,} tokens are {longest / measured[1]:.3g} times the longest length measured")
+    if shortest < measured[0]:
+        said.append(
+            f"{shortest:,} tokens are 1/{measured[0] / max(shortest, 1):.3g} of the shortest length measured"
+        )
+    return "; ".join(said) or None

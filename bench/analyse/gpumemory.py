@@ -61,15 +61,25 @@ def divide_gpu_memory(
     """
     require_positive("GPU memory", memory_bytes, unit="bytes")
     require_share("reserve", reserve_share)
-    bits = WEIGHT_BITS.get(weight_dtype)
-    if bits is None:
-        raise InputError(f"weight dtype {weight_dtype!r} is unknown; known: {', '.join(WEIGHT_BITS)}")
+    bits = require_weight_bits(weight_dtype)
     weight_bytes = -(-cache.model.geometry.params_total * bits // (8 * cache.tensor_parallel))
     reserve_bytes = round(exact(reserve_share) * memory_bytes)
     left = memory_bytes - weight_bytes - reserve_bytes
     return GpuMemory(
         memory_bytes, weight_bytes, reserve_bytes, most_tokens(cache.rank, left) if left > 0 else 0
     )
+
+
+def require_weight_bits(weight_dtype: str) -> int:
+    """Bits of one weight.
+
+    Raises:
+        InputError: the dtype is unknown.
+    """
+    bits = WEIGHT_BITS.get(weight_dtype)
+    if bits is None:
+        raise InputError(f"weight dtype {weight_dtype!r:.40} is unknown; known: {', '.join(WEIGHT_BITS)}")
+    return bits
 
 
 def gpu_table(

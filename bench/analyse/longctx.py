@@ -12,6 +12,7 @@ from bench.catalog.config import Model
 from bench.catalog.geometry import WINDOWED, Geometry
 
 ORIGIN = "modelled"
+OF_A_CROSSING = ("load_wins_beyond", "tokens", "low_tokens", "high_tokens")
 NAMES = {"whole": "C*", "marginal": "P*"}
 
 
@@ -120,10 +121,10 @@ def time_table(
 
 
 def crossing_table(costs: Sequence[CostModel], answers: Sequence[ModelledAnswer]) -> pd.DataFrame:
-    """One row per storage and kind of crossover; modelled.
+    """One row per storage, kind of crossover and crossing, by length; one without tokens where there is none; modelled.
 
-    Columns: bytes_per_s, crossover (C* or P*), verdict, tokens (of the last crossing beyond which load wins,
-    missing where there is none), low_tokens, high_tokens.
+    Columns: bytes_per_s, crossover (C* or P*), verdict, load_wins_beyond (else load wins up to it), tokens,
+    low_tokens, high_tokens.
     """
     rows = [
         {"bytes_per_s": None if cost.storage is None else cost.storage.value, **row}
@@ -136,15 +137,11 @@ def crossing_table(costs: Sequence[CostModel], answers: Sequence[ModelledAnswer]
 def _spots(found: ModelledAnswer) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for spot in found.spots:
-        beyond = [crossing.tokens for crossing in spot.crossings if crossing.load_wins_beyond]
-        last = beyond[-1] if beyond else None
-        rows.append(
-            {
-                "crossover": NAMES[spot.kind],
-                "verdict": spot.verdict,
-                "tokens": None if last is None else last.value,
-                "low_tokens": None if last is None else last.low,
-                "high_tokens": None if last is None else last.high,
-            }
-        )
+        head = {"crossover": NAMES[spot.kind], "verdict": spot.verdict}
+        if not spot.crossings:
+            rows.append({**head, **dict.fromkeys(OF_A_CROSSING)})
+        for crossing in spot.crossings:
+            found_at = crossing.tokens
+            values = (crossing.load_wins_beyond, found_at.value, found_at.low, found_at.high)
+            rows.append({**head, **dict(zip(OF_A_CROSSING, values, strict=True))})
     return rows

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby, pairwise
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from bench.catalog.figure import pick_figure
 LONGEST = 131_072
 USABLE_SHARE = 0.9  # of device memory, for weights and KV: vLLM's default gpu_memory_utilization
 RANKS = (1, 2, 4, 8)
+MISFIT = "the weights do not fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,23 @@ class BandwidthCurve:
     tokens: tuple[int, ...]
     bytes_per_s: tuple[float, ...]
 
+    @property
+    def wins_beyond(self) -> tuple[bool, ...]:
+        """Whether at each point load wins beyond C*: where longer prefixes need less; else only up to it."""
+        rates = self.bytes_per_s
+        falls = [after <= before for before, after in pairwise(rates)]
+        return (*falls, falls[-1]) if falls else (True,) * len(rates)
+
+    def branches(self) -> list[tuple[bool, slice]]:
+        """Stretches of points with the same winner beyond; neighbours share their point, where the curve turns."""
+        found: list[tuple[bool, slice]] = []
+        start = 0
+        for wins, points in groupby(self.wins_beyond):
+            end = start + len(list(points))
+            found.append((wins, slice(start, min(end + 1, len(self.tokens)))))
+            start = end
+        return found
+
 
 def choose_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> int | None:
     """The fewest GPUs of RANKS that hold the weights, one where their memory is unknown; None when none does."""
@@ -76,7 +95,7 @@ def fill_matrix(
     """
     known = [(key, resolve_model(key)) for key in models]
     for storage in storages:
-        build_model(known[0][1], Setting(gpu=gpus[0], storage=storage, dtype=dtype), devices)
+        build_model(known[0][1], Setting(gpu=gpus[0], storage=storage, dtype=dtype), devices, must_fit=False)
     return [
         _cell(key, model, gpu, storage, devices=devices, dtype=dtype)
         for key, model in known
@@ -89,7 +108,7 @@ def _cell(key: str, model: Model, gpu: str, storage: str, *, devices: Devices, d
     ranks = choose_ranks(model, gpu, devices, dtype)
     cell = MatrixCell("modelled", key, devices.find_gpu(gpu).name, storage, ranks or RANKS[-1])
     if ranks is None:
-        return replace(cell, reason=f"the weights do not fit into {RANKS[-1]} GPUs")
+        return replace(cell, reason=f"{MISFIT} into {RANKS[-1]} GPUs")
     try:
         cost = build_model(model, Setting(gpu=gpu, num_gpus=ranks, storage=storage, dtype=dtype), devices)
     except CatalogError as error:

@@ -10,6 +10,7 @@ from scipy.optimize import brentq
 from bench.analyse.answer import Crossing, Estimate, Kind, Point, SweetSpot, Verdict
 from bench.analyse.bandwidth import SCALES, break_even_bytes_per_s
 from bench.analyse.costmodel import TimeModel
+from bench.analyse.fits import say_factor
 from bench.analyse.spots import round_up
 from bench.analyse.spread import Pick
 
@@ -55,7 +56,10 @@ def answer(
     spots = (_spot(model, kind, searched, chunk_tokens=chunk_tokens) for kind in kinds)
     marked = tuple(spot if measured is None else _mark_extrapolated(spot, *measured) for spot in spots)
     outside = [n for n in lengths if measured is not None and not measured[0] <= n <= measured[1]]
-    said = (f"extrapolated at {', '.join(f'{n:,}' for n in outside)} tokens",) if outside else ()
+    said: tuple[str, ...] = ()
+    if outside and measured is not None:
+        factor = say_factor(outside, measured)
+        said = (f"extrapolated at {', '.join(f'{n:,}' for n in outside)} tokens: {factor}",)
     return ModelledAnswer(model.label, points, marked, searched, (*model.notices, *said))
 
 

@@ -1,6 +1,6 @@
 """From the catalogues to the rates that a cost model needs, with all that had to be supposed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from bench.analyse.spread import Spread
 from bench.catalog.devices import Devices, Gpu, Kernel, Ssd
 from bench.catalog.fields import CatalogError
-from bench.catalog.figure import Figure, pick_figure
+from bench.catalog.figure import Figure, other_figures, pick_figure, range_of
 
 # bytes/s of a copy over those of the standard: 55 of 63 GB/s on PCIe 5 x16, 25.5 of 31.5 on PCIe 4 x16 (links.toml)
 LINK_SHARE = 0.84
@@ -110,13 +110,13 @@ def find_link(devices: Devices, gpu: Gpu) -> tuple[Spread | None, tuple[str, ...
     """Bytes per second from host memory into one GPU: measured where somebody did, None when unknown."""
     figure = pick_figure(gpu.link_bytes_per_s)
     if figure is not None:
-        return _spread(figure), say_unverified(figure, f"{gpu.key}: link_bytes_per_s")
+        return _spread(gpu.link_bytes_per_s), say_unverified(figure, f"{gpu.key}: link_bytes_per_s")
     if gpu.link is None:
         return None, (f"the host link of {gpu.name} is unknown: nothing limits loading but the storage",)
     link = devices.links[gpu.link]
     measured = pick_figure(link.measured_bytes_per_s)
     if measured is not None:
-        return _spread(measured), ()
+        return _spread(link.measured_bytes_per_s), ()
     nominal = pick_figure(link.bytes_per_s)
     if nominal is None:
         return None, (f"the rate of {link.name} is unknown: nothing limits loading but the storage",)
@@ -138,17 +138,26 @@ def find_storage_rate(devices: Devices, name: str) -> tuple[str, Spread, tuple[s
     store = devices.find_storage(name if num_drives == 1 else rest.strip())
     nominal = store.read_bytes_per_s if isinstance(store, Ssd) else store.bytes_per_s
     measured = store.measured_read_bytes_per_s if isinstance(store, Ssd) else store.measured_bytes_per_s
-    figure = pick_figure(measured) or pick_figure(nominal)
+    figures = measured or nominal
+    figure = pick_figure(figures)
     if figure is None:
         raise CatalogError(f"{store.name}: no read rate is known; give it: --bandwidth 10GB/s")
     how = "measured" if measured else "the datasheet's rate, which a file system rarely reaches"
-    notices: tuple[str, ...] = (f"{store.name}: {figure.value / 1e9:g} GB/s is {how} ({figure.source})",)
+    also = "".join(f", {one.value / 1e9:g} GB/s too ({one.source})" for one in other_figures(figures))
+    within = ": the bounds hold each" if also else ""
+    notices: tuple[str, ...] = (
+        f"{store.name}: {figure.value / 1e9:g} GB/s is {how} ({figure.source}){also}{within}",
+    )
     notices += say_unverified(figure, f"{store.key}: read rate")
     label = store.name if num_drives == 1 else f"{num_drives}x {store.name}"
     if num_drives > 1:
         notices += (f"{label}: striped without loss",)
-    return label, _spread(figure).times(num_drives), notices
+    return label, _spread(figures).times(num_drives), notices
 
 
-def _spread(figure: Figure) -> Spread:
-    return Spread(figure.value, figure.low, figure.high)
+def _spread(figures: Sequence[Figure]) -> Spread:
+    """The figure that is used, with bounds that hold what every source says."""
+    figure = pick_figure(figures)
+    if figure is None:
+        raise ValueError("no figure, so there is no rate")
+    return Spread(figure.value, *range_of(figures))

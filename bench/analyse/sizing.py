@@ -1,5 +1,6 @@
 """How many GPUs a target throughput needs, with and without reuse; modelled from one measured throughput."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -7,9 +8,15 @@ from math import ceil
 from typing import Literal
 
 from bench.analyse.answer import Point
+from bench.analyse.beyond import curve_of
+from bench.analyse.costmodel import TimeModel
 from bench.analyse.demand import Demand
+from bench.analyse.fits import say_factor
 from bench.analyse.inputs import InputError, exact, require_positive, require_share
 from bench.analyse.reuse.savings import MeasuredCurve
+from bench.analyse.spread import Pick
+
+HOW_BEYOND = {True: "by the model calibrated on the sweep", False: "by the slope of its last lengths"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +27,16 @@ class Throughput:
         tokens_per_s: prompt tokens per second at the prompts' length, nothing reused.
         num_gpus: that measured it; also the smallest number that runs the model.
         source: who says so.
-        extrapolated: lengths were asked for that nobody measured.
+        extrapolated: how far the lengths asked for lie outside of the measured ones; empty when they do not.
         origin: `modelled` where nobody measured it at all, which every table then says.
         supposed: what had to be, for a modelled one.
-        bounds_tokens_per_s: of a modelled one, None where they are not known.
+        bounds_tokens_per_s: of a modelled or extrapolated one, None where they are not known.
     """
 
     tokens_per_s: float
     num_gpus: int
     source: str
-    extrapolated: bool = False
+    extrapolated: str = ""
     origin: Literal["measured", "modelled"] = "measured"
     bounds_tokens_per_s: tuple[float, float] | None = None
     supposed: tuple[str, ...] = ()
@@ -88,8 +95,8 @@ def gpu_seconds_per_request(demand: Demand, measured: Throughput, utilisation: f
     return measured.num_gpus * demand.input_tokens / (measured.tokens_per_s * utilisation)
 
 
-def recompute_curve(points: Sequence[Point], source: str) -> MeasuredCurve:
-    """T(n) of the recompute arm from the points of a sweep.
+def recompute_curve(points: Sequence[Point], source: str, model: TimeModel | None = None) -> MeasuredCurve:
+    """T(n) of the recompute arm: the points of a sweep, outside of their lengths the model calibrated on it.
 
     Raises:
         InputError: it measured fewer than two lengths.
@@ -100,15 +107,37 @@ def recompute_curve(points: Sequence[Point], source: str) -> MeasuredCurve:
     if len(times) < 2:
         raise InputError(f"{source}: recompute was measured at {len(times)} lengths; 2 or more are needed")
     lengths = tuple(sorted(times))
-    return MeasuredCurve(lengths, tuple(times[tokens] for tokens in lengths))
+    beyond = None if model is None else curve_of(model.recompute_s)
+    return MeasuredCurve(lengths, tuple(times[tokens] for tokens in lengths), beyond)
 
 
 def measured_throughput(
-    demand: Demand, curve: MeasuredCurve, *, num_gpus: int, source: str, lengths: Sequence[int]
+    demand: Demand,
+    curve: MeasuredCurve,
+    *,
+    num_gpus: int,
+    source: str,
+    lengths: Sequence[int],
+    model: TimeModel | None = None,
 ) -> Throughput:
     """Prompt tokens per second of a sweep: mean tokens / mean T(n), where `demand` counts work in seconds.
 
     One request at a time: an engine that batches does more, and its own throughput is the better figure.
     """
-    outside = min(lengths) < curve.tokens[0] or max(lengths) > curve.tokens[-1]
-    return Throughput(demand.input_tokens / demand.full_work, num_gpus, source, extrapolated=outside)
+    said = say_factor(lengths, (curve.tokens[0], curve.tokens[-1])) or ""
+    bounds = None
+    if said and model is not None and model.has_bounds[0]:
+        slow, fast = (_mean_seconds(curve, model, lengths, pick=pick) for pick in ("high", "low"))
+        bounds = (demand.input_tokens / slow, demand.input_tokens / fast)
+    how = f"extrapolated: {said}, {HOW_BEYOND[model is not None]}" if said else ""
+    rate = demand.input_tokens / demand.full_work
+    return Throughput(rate, num_gpus, source, extrapolated=how, bounds_tokens_per_s=bounds)
+
+
+def _mean_seconds(curve: MeasuredCurve, model: TimeModel, lengths: Sequence[int], *, pick: Pick) -> float:
+    """Mean T(n): as measured, and a bound of the model at lengths outside."""
+    total = 0.0
+    for tokens, count in Counter(lengths).items():
+        inside = curve.tokens[0] <= tokens <= curve.tokens[-1]
+        total += count * (curve.at(tokens) if inside else model.recompute_s(tokens, pick))
+    return total / len(lengths)

@@ -20,7 +20,7 @@ def cost_rows(sizing: Sizing) -> Iterable[Row]:
         )
         seconds = saved / demand.hit_tokens
         again = recompute_cost(seconds, prices.gpu_hour)
-        yield Row("GPU-seconds of a million reused tokens", seconds * 1e6, "s", "work saved / hit tokens")
+        yield Row("GPU-seconds of a million reused tokens", seconds * 1e6, "GPU-s", "work saved / hit tokens")
         yield Row(
             "recompute, per million reused tokens", again, "price", f"x {prices.gpu_hour:g} per GPU-hour"
         )

@@ -36,7 +36,8 @@ def ratio_table(
 ) -> pd.DataFrame:
     """GPUs and storage bandwidth over the hit ratio, for the mean prompt, every prompt hit alike.
 
-    Columns: hit_ratio, work_share, gpus_unrounded, gpus, read_bytes_per_s.
+    Columns: hit_ratio, work_share, gpus_unrounded, gpus (whole), gpus_in_groups (whole groups of the GPUs that run
+    the model together), read_bytes_per_s.
     """
     tokens = max(round(sizing.demand.input_tokens), 1)
     rows = []
@@ -50,6 +51,7 @@ def ratio_table(
                 "work_share": demand.marginal_share,
                 "gpus_unrounded": float(count.unrounded),
                 "gpus": count.whole,
+                "gpus_in_groups": count.in_groups,
                 "read_bytes_per_s": demand.read_bytes_per_s,
             }
         )
@@ -72,13 +74,14 @@ def _demand_rows(sizing: Sizing) -> Iterable[Row]:
 
 def _gpu_rows(sizing: Sizing) -> Iterable[Row]:
     measured = sizing.measured
-    beyond = "; extrapolated beyond the lengths measured" if measured.extrapolated else ""
-    origin = measured.origin
-    yield Row(f"{origin} throughput", measured.tokens_per_s, "tokens/s", measured.source + beyond)
+    beyond = f"; {measured.extrapolated}" if measured.extrapolated else ""
+    origin, named = measured.origin, "extrapolated" if measured.extrapolated else measured.origin
+    yield Row(f"{named} throughput", measured.tokens_per_s, "tokens/s", measured.source + beyond)
     if measured.bounds_tokens_per_s is not None:
         low, high = measured.bounds_tokens_per_s
-        yield Row("modelled throughput, lower bound", low, "tokens/s", "by the ranges of the model's rates")
-        yield Row("modelled throughput, upper bound", high, "tokens/s", "by the ranges of the model's rates")
+        how = "95 % of the calibration" if measured.extrapolated else "by the ranges of the model's rates"
+        yield Row(f"{named} throughput, lower bound", low, "tokens/s", how)
+        yield Row(f"{named} throughput, upper bound", high, "tokens/s", how)
     for notice in measured.supposed:
         yield Row("supposed", None, "", notice)
     yield Row(f"GPUs {origin}", measured.num_gpus, "GPUs", "the smallest group that is added")

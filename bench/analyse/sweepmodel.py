@@ -63,6 +63,10 @@ class SweepModel:
         terms = recompute_terms(self.geometry, num_tokens, self.flop_s)
         return self.recompute.prefill_s(num_tokens, terms, pick)
 
+    def step_s(self, num_tokens: int) -> float:
+        """Seconds of the first-token step alone."""
+        return _dot(self.first_token, (1.0, float(num_tokens)))
+
     def fixed_s(self, num_tokens: int, pick: Pick = "value") -> float:
         """Seconds of a load that no faster storage would save: the first-token step and opening."""
         terms = (1.0, float(num_tokens))
@@ -106,16 +110,21 @@ def recompute_terms(geometry: Geometry, num_tokens: int, flop_s: float) -> tuple
 
 
 def fit_sweep(
-    run: RunRecord, samples: Sequence[Sample], geometry: Geometry, *, leave_out: Collection[int] = ()
+    run: RunRecord,
+    samples: Sequence[Sample],
+    geometry: Geometry,
+    *,
+    leave_out: Collection[int] = (),
+    series: str | None = None,
 ) -> SweepModel:
-    """The formulas of the sweep's first load series, fitted to every length but those in `leave_out`.
+    """The formulas of the sweep's first load series, or of the one named, fitted to every length but those in `leave_out`.
 
     Raises:
         CalibrationError: fewer than MIN_LENGTHS lengths with both arms, or a suffix sweep.
     """
     if run.plan.suffix_tokens:
         raise CalibrationError(f"{run.run_id}: a sweep of suffixes has no times of whole prefixes to fit")
-    points = [point for point in usable_points(run, samples) if point.prefix_tokens not in leave_out]
+    points = [point for point in usable_points(run, samples, series) if point.prefix_tokens not in leave_out]
     if len(points) < MIN_LENGTHS:
         raise CalibrationError(
             f"{run.run_id}: {len(points)} lengths measured by both arms; predicting needs {MIN_LENGTHS}:"
@@ -144,14 +153,14 @@ def fit_sweep(
     )
 
 
-def usable_points(run: RunRecord, samples: Sequence[Sample]) -> list[Point]:
-    """Points of the first load series that have both arms and a first-token step, by length."""
+def usable_points(run: RunRecord, samples: Sequence[Sample], series: str | None = None) -> list[Point]:
+    """Points of the first load series, or of the one named, that have both arms and a first-token step, by length."""
     points = [
         point
         for point in analyse(run, samples).points
         if point.recompute_s is not None and point.load_s is not None and point.first_token_s is not None
     ]
-    series = next((point.series for point in points), None)
+    series = series or next((point.series for point in points), None)
     return sorted(
         (point for point in points if point.series == series), key=lambda point: point.prefix_tokens
     )

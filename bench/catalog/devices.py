@@ -21,6 +21,7 @@ from pydantic import (
 
 from bench.catalog.fields import CatalogError
 from bench.catalog.figure import Figures, Place
+from bench.catalog.invalid import say_invalid
 
 HERE = Path(__file__).parent
 SHIPPED = ("gpus.toml", "ssds.toml", "links.toml", "kernels.toml", "engines.toml")
@@ -215,9 +216,9 @@ def _read_section(path: Path, section: Section, entries: object, place: Place) -
         try:
             found[key] = KINDS[section].model_validate({"key": key, "name": key, **entry}, context=place)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise CatalogError(f"{path}: {section}.{key}: field {where}: {first['msg']}") from error
+            fields = KINDS[section].model_fields.items()
+            known = [one.alias or name for name, one in fields if name != "key"]
+            raise CatalogError(f"{path}: {section}.{key}: {say_invalid(error, known)}") from error
     return found
 
 

@@ -68,3 +68,20 @@ Figures = Annotated[tuple[Figure, ...], BeforeValidator(_listed)]
 def pick_figure(figures: Sequence[Figure]) -> Figure | None:
     """The figure to use: the first with a source, else the first unverified one, else None: unknown."""
     return next((figure for figure in figures if figure.verified), figures[0] if figures else None)
+
+
+def other_figures(figures: Sequence[Figure]) -> tuple[Figure, ...]:
+    """What other public sources say of the same thing as the figure that is used, in another value."""
+    used = pick_figure(figures)
+    return tuple(one for one in figures if used and one.verified and one.value != used.value)
+
+
+def range_of(figures: Sequence[Figure]) -> tuple[float | None, float | None]:
+    """Bounds that hold what every public source says; None where one number is all that is known."""
+    used = pick_figure(figures)
+    if used is None:
+        return None, None
+    known = (used, *other_figures(figures))
+    if len(known) == 1:
+        return used.low, used.high
+    return min(one.low or one.value for one in known), max(one.high or one.value for one in known)

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from bench.show.calculated import write_calculated
 from bench.show.figures import STYLE
+from bench.show.log_ticks import plain_log_axis
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
 from bench.show.numbers import format_bytes, format_tokens, printable
 from bench.show.tables import Tables
@@ -82,8 +82,8 @@ def write_capacity_figure(path: Path, tables: Tables) -> None:
 def _scale_bytes(axes: Axes, xlabel: str) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tokens(value)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bytes(value)))
+    plain_log_axis(axes.xaxis, format_tokens)
+    plain_log_axis(axes.yaxis, format_bytes)
     axes.set_xlabel(xlabel)
     axes.set_ylabel("KV bytes (1 GB = 1e9)")
     axes.grid(True, which="major", color="0.9", linewidth=0.6)

@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.show.calculated import write_calculated
 from bench.show.figures import PNG_DPI, STYLE
+from bench.show.log_ticks import plain_log_axis
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
 from bench.show.numbers import format_rate, format_tick_seconds, format_tokens, printable
 from bench.show.tables import Tables, records
@@ -35,7 +35,7 @@ def draw_longctx(axes: Axes, times: pd.DataFrame, crossovers: pd.DataFrame) -> N
         axes.plot(line["tokens"], line["load_s"], color=colour, linestyle=DASHED,
                   label=f"load at {format_rate(float(str(rate)))}")  # fmt: skip
         axes.fill_between(line["tokens"], line["load_s"], line["recompute_s"],
-                          where=line["load_s"] < line["recompute_s"], facecolor="none", edgecolor=colour,
+                          where=line["load_s"] < line["recompute_s"], interpolate=True, facecolor="none", edgecolor=colour,
                           alpha=0.35, hatch="//", linewidth=0)  # fmt: skip
         _draw_crossing(axes, crossovers[crossovers["bytes_per_s"] == rate], colour)
     _scale(axes)
@@ -44,17 +44,17 @@ def draw_longctx(axes: Axes, times: pd.DataFrame, crossovers: pd.DataFrame) -> N
 def _draw_crossing(axes: Axes, crossovers: pd.DataFrame, colour: str) -> None:
     for row in records(crossovers):
         if row["crossover"] == "C*" and row["tokens"] is not None:
-            label = f"C* {format_tokens(row['tokens'])} tokens (modelled)"
-            axes.axvline(row["tokens"], color=colour, linestyle=":", linewidth=1.2, label=label)
+            side = "beyond" if row["load_wins_beyond"] else "up to"
+            label = f"C* {format_tokens(row['tokens'])} tokens, load wins {side} (modelled)"
+            style = ":" if row["load_wins_beyond"] else "-."
+            axes.axvline(row["tokens"], color=colour, linestyle=style, linewidth=1.2, label=label)
 
 
 def _scale(axes: Axes) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tokens(value)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tick_seconds(value)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    plain_log_axis(axes.xaxis, format_tokens)
+    plain_log_axis(axes.yaxis, format_tick_seconds)
     axes.set_xlabel("prefix (tokens)")
     axes.set_ylabel("modelled seconds")
     axes.set_title("Recompute against load (modelled; hatched: load is faster)", loc="left", fontsize=10)

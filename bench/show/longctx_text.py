@@ -1,5 +1,7 @@
 """Recompute against load over long contexts, as a person reads it: every line says that it is modelled."""
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
@@ -23,7 +25,8 @@ def longctx_text(tables: Tables) -> str:
     crossings = records(tables["crossovers"])
     for rate, rows in tables["times"].groupby("bytes_per_s", sort=False):
         block = [_times(float(str(rate)), rows)]
-        block += [_say(row) for row in crossings if row["bytes_per_s"] == rate]
+        ours = [row for row in crossings if row["bytes_per_s"] == rate]
+        block += [_say(list(rows)) for _, rows in groupby(ours, key=lambda row: row["crossover"])]
         blocks.append("\n".join(block))
     blocks.append("\n".join(f"supposed: {printable(row['notice'])}" for row in records(tables["notices"])))
     return "\n\n".join(block for block in blocks if block)
@@ -48,13 +51,27 @@ def _times(bytes_per_s: float, frame: pd.DataFrame) -> str:
     return text_table(f"Storage of {format_rate(bytes_per_s)} (modelled)", headings, rows)
 
 
-def _say(row: dict[str, Any]) -> str:
-    words = row["verdict"].replace("_", " ")
-    if row["tokens"] is None:
-        return f"{row['crossover']} (modelled): {words}"
-    bounds = (
-        MISSING
-        if row["low_tokens"] is None
-        else f"{format_tokens(row['low_tokens'])} to {format_tokens(row['high_tokens'])}"
-    )
-    return f"{row['crossover']} (modelled): load wins beyond {format_tokens(row['tokens'])} tokens [{bounds}], {words}"
+def _say(rows: Sequence[dict[str, Any]]) -> str:
+    """Every range in which load wins, of one kind of crossover."""
+    name = f"{rows[0]['crossover']} (modelled)"
+    words = rows[0]["verdict"].replace("_", " ")
+    if rows[0]["tokens"] is None:
+        return f"{name}: {words}"
+    ranges, start = [], None
+    for row in rows:
+        if row["load_wins_beyond"]:
+            start = _place(row)
+            continue
+        ranges.append(f"up to {_place(row)}" if start is None else f"from {start} to {_place(row)}")
+        start = None
+    if start is not None:
+        ranges.append(f"beyond {start}")
+    return f"{name}: load wins {' and '.join(ranges)}, {words}"
+
+
+def _place(row: dict[str, Any]) -> str:
+    """One crossing with its bounds."""
+    bounds = MISSING
+    if row["low_tokens"] is not None:
+        bounds = f"{format_tokens(row['low_tokens'])} to {format_tokens(row['high_tokens'])}"
+    return f"{format_tokens(row['tokens'])} tokens [{bounds}]"

@@ -1,6 +1,7 @@
 """The matrix as a heat map, modelled cells hatched and measured ones solid; and C* against bandwidth."""
 
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.analyse.matrix import BandwidthCurve, MatrixCell
 from bench.show.figures import PNG_DPI, STYLE
+from bench.show.log_ticks import plain_log_axis
 from bench.show.numbers import printable, round_digits
 
 SHORT = {
@@ -27,6 +29,14 @@ PLAIN = {
     "recompute_always_wins": "#999999",
     "inconclusive": "#FFFFFF",
     None: "#FFFFFF",
+}
+BEYOND: Any = {"linestyle": "--", "marker": ".", "markersize": 3}
+ONLY_BELOW: Any = {
+    "linestyle": ":",
+    "marker": "v",
+    "markersize": 4,
+    "markerfacecolor": "white",
+    "linewidth": 1.0,
 }
 NORM = LogNorm(64, 131_072)
 Row = tuple[str, str, int, str]
@@ -57,8 +67,17 @@ def draw_matrix(axes: Axes, cells: Sequence[MatrixCell]) -> None:
     axes.tick_params(length=0, labelsize=8)
     key = [Patch(facecolor="white", edgecolor="0.4", hatch="///", label="modelled")]
     key.append(Patch(facecolor="white", edgecolor="0.4", label="measured"))
-    axes.legend(handles=key, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, frameon=False, fontsize=8)
+    key += [Patch(facecolor="none", edgecolor="none", label=f"—: {why}") for _, why in count_missing(cells)]
+    axes.legend(
+        handles=key, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(key), frameon=False, fontsize=8
+    )
     axes.set_title("C* in tokens: loading the whole prefix wins beyond", fontsize=10, pad=24)
+
+
+def count_missing(cells: Sequence[MatrixCell]) -> list[tuple[int, str]]:
+    """How many modelled cells nothing can be said of, by reason, the most frequent first."""
+    reasons = Counter(cell.reason for cell in cells if cell.origin == "modelled" and cell.verdict is None)
+    return [(count, reason) for reason, count in reasons.most_common()]
 
 
 def _say_tokens(cell: MatrixCell, tokens: float) -> str:
@@ -75,11 +94,18 @@ def _say_row(row: Row) -> str:
 
 
 def draw_curves(axes: Axes, curves: Sequence[BandwidthCurve], drives: Mapping[str, float]) -> None:
-    """C* against the storage's rate, modelled, dashed; drives of the catalogue are marked on the axis."""
-    for curve in curves:
+    """C* by the storage's rate, modelled: dashed where load wins beyond, dotted where it wins up to; drives are marked."""
+    for number, curve in enumerate(curves):
         name = printable(f"{curve.model} on {curve.device}")
         rates = [rate / 1e9 for rate in curve.bytes_per_s]
-        axes.plot(rates, curve.tokens, linestyle="--", marker=".", markersize=3, label=name)
+        branches, colour = curve.branches(), f"C{number % 10}"
+        for wins_beyond, where in branches:
+            style = BEYOND if wins_beyond else ONLY_BELOW
+            axes.plot(rates[where], curve.tokens[where], color=colour, **style)
+        if branches:
+            axes.plot([], [], color=colour, **BEYOND, label=f"{name}: load wins beyond")
+        if any(not wins_beyond for wins_beyond, _ in branches):
+            axes.plot([], [], color=colour, **ONLY_BELOW, label=f"{name}: load wins up to")
     axes.set_xscale("log")
     axes.set_yscale("log", base=2)
     axes.set_xlabel("rate of the storage, GB/s")
@@ -97,9 +123,9 @@ def draw_curves(axes: Axes, curves: Sequence[BandwidthCurve], drives: Mapping[st
 
 def _plain_ticks(axes: Axes) -> None:
     """Numbers on log axes as they are, not as powers."""
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        axis.set_minor_formatter(NullFormatter())
+    plain_log_axis(axes.xaxis, lambda value: f"{value:,.10g}")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(labelsize=8)
 
 

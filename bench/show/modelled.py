@@ -76,19 +76,26 @@ def say_spot(spot: SweetSpot) -> str:
         "load_always_wins": f"{loading} is faster than {other} everywhere: {short_answer(spot)}",
         "recompute_always_wins": f"{loading} is never faster than {other}: {short_answer(spot)}",
     }[spot.verdict]
-    details = [*map(_say_crossing, spot.crossings), spot.reason]
-    details += [notice.replace("_", " ") for notice in spot.notices if notice.startswith(UNDECIDED)]
+    doubts = [notice.replace("_", " ") for notice in spot.notices if notice.startswith(UNDECIDED)]
+    details = [_say_crossing(crossing, is_sure=not doubts) for crossing in spot.crossings]
+    details = [*doubts, *details, spot.reason]
     if spot.export_tokens is not None:
         details.append(f"{format_tokens(spot.export_tokens)} in whole chunks")
     return f"{words} ({'; '.join(details)})"
 
 
-def _say_crossing(crossing: Crossing) -> str:
+def _say_crossing(crossing: Crossing, *, is_sure: bool) -> str:
+    """Which side load wins on, and the bounds; where they hold another verdict too, of the last crossing alone."""
     direction = "load wins beyond" if crossing.load_wins_beyond else "load wins only below"
     low, high = crossing.tokens.low, crossing.tokens.high
-    bounds = (
-        "no bounds known" if low is None or high is None else f"{format_tokens(low)} to {format_tokens(high)}"
-    )
+    if low is None or high is None:
+        bounds = (
+            "no bounds known"
+            if is_sure
+            else "no bounds of its own: with those of the times it may not be there"
+        )
+    else:
+        bounds = f"{format_tokens(low)} to {format_tokens(high)}{'' if is_sure else ' for the last crossing'}"
     return f"{direction}, {'extrapolated, ' if crossing.extrapolated else ''}{bounds}"
 
 

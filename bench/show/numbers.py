@@ -128,3 +128,8 @@ def format_fact(value: object) -> str:
     if isinstance(value, (list, tuple, set)):
         return ", ".join(format_fact(item) for item in value) or MISSING
     return printable(str(value))
+
+
+def count_of(number: int, noun: str) -> str:
+    """A number of things: "1 request", "2,000 requests"."""
+    return f"{format_tokens(number)} {noun}{'' if number == 1 else 's'}"

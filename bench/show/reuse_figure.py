@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from bench.analyse.reuse.savings import Prices
 from bench.measure.record import write_bytes_safely
+from bench.show.log_ticks import plain_log_axis
 from bench.show.numbers import format_tokens
 
 WHERE_FASTER = "load where faster"
@@ -38,23 +39,26 @@ def draw_reuse(axes: Axes, table: pd.DataFrame) -> None:
         axes.plot(points["capacity_tokens"], points["hit_ratio"], style, marker="o", markersize=3, label=name)
     axes.axhline(most, color="0.5", linestyle=":", label=f"never drops a block: {most:.3f}")
     axes.set_xscale("log")
+    plain_log_axis(axes.xaxis, format_tokens)
     axes.set_ylim(0.0, max(most, 0.01) * 1.08)
     axes.set_xlabel(f"capacity [tokens], counted in {table.attrs['unit']}")
     axes.set_ylabel("hit ratio [hit tokens / input tokens]")
     axes.set_title(f"Prefix reuse, {table.attrs['origin']}")
     axes.legend(fontsize="small")
     if most > 0:
-        _add_share_scale(axes, most)
+        _add_scale(axes, 1 / most, "share of the maximum")
 
 
-def _add_share_scale(axes: Axes, most: float) -> None:
-    def to_share(ratio: ArrayLike) -> ArrayLike:
-        return np.asarray(ratio) / most
+def _add_scale(axes: Axes, factor: float, label: str) -> None:
+    """A right scale that is `factor` times the left one."""
 
-    def to_ratio(share: ArrayLike) -> ArrayLike:
-        return np.asarray(share) * most
+    def to_right(left: ArrayLike) -> ArrayLike:
+        return np.asarray(left) * factor
 
-    axes.secondary_yaxis("right", functions=(to_share, to_ratio)).set_ylabel("share of the maximum")
+    def to_left(right: ArrayLike) -> ArrayLike:
+        return np.asarray(right) / factor
+
+    axes.secondary_yaxis("right", functions=(to_right, to_left)).set_ylabel(label)
 
 
 def draw_savings(axes: Axes, table: pd.DataFrame, prices: Prices) -> None:
@@ -72,7 +76,11 @@ def draw_savings(axes: Axes, table: pd.DataFrame, prices: Prices) -> None:
         share = points[f"{strategy}_saved_s"] / points["recompute_s"] * 100
         axes.plot(points["capacity_tokens"], share, style, marker="o", markersize=3, label=label)
     axes.axhline(0.0, color="0.7", linewidth=0.8)
+    whole_s = float(table["recompute_s"].iloc[0])
+    if whole_s > 0:
+        _add_scale(axes, whole_s / 100, "prefill seconds saved [s]")
     axes.set_xscale("log")
+    plain_log_axis(axes.xaxis, format_tokens)
     axes.set_xlabel("capacity [tokens]")
     axes.set_ylabel("prefill seconds saved [%]")
     axes.set_title("What hits are worth, modelled: no queueing, no batching")
@@ -117,10 +125,32 @@ def draw_rounds(axes: Axes, table: pd.DataFrame, column: str, *, label: str) -> 
     axes.legend(fontsize="small")
 
 
-def write_reuse_figure(path: Path, table: pd.DataFrame) -> None:
-    """Write the figure of a table of either kind; the form follows the name's ending (png, svg, pdf)."""
-    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
-    if "round" not in table:
+def _draw_priced(figure: Figure, table: pd.DataFrame, prices: Prices) -> None:
+    """Hit ratios of all policies and pools, and beside them what the hits of the first are worth."""
+    left, right = figure.subplots(1, 2)
+    draw_reuse(left, table)
+    pool, policy = table["pool"].iloc[0], table["policy"].iloc[0]
+    draw_savings(right, table[(table["pool"] == pool) & (table["policy"] == policy)], prices)
+    several = f", {pool}" if table["pool"].nunique() > 1 else ""
+    if several or table["policy"].nunique() > 1:
+        right.set_title(f"{right.get_title()} ({LABELS.get(str(policy), policy)}{several})")
+    for axes in (left, right):
+        axes.title.set_fontsize(10)
+
+
+def write_reuse_figure(path: Path, table: pd.DataFrame, prices: Prices | None = None) -> None:
+    """Write the figure of a table of either kind; the form follows the name's ending (png, svg, pdf).
+
+    Args:
+        path: to write to.
+        table: of hits, or of rounds of tiers.
+        prices: that the table's savings are counted with, which are then drawn beside the hits.
+    """
+    priced = prices is not None and "round" not in table and not table.empty
+    figure = Figure(figsize=(12.0 if priced else 7.5, 4.5), layout="constrained")
+    if priced and prices is not None:
+        _draw_priced(figure, table, prices)
+    elif "round" not in table:
         draw_reuse(figure.subplots(), table)
     elif "where_faster_s" not in table:
         draw_rounds(figure.subplots(), table, "hit_ratio", label="hit ratio, modelled")

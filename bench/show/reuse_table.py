@@ -6,12 +6,23 @@ from typing import Any
 
 import pandas as pd
 
+from bench.analyse.fits import say_factor
+from bench.analyse.modelled import answer
 from bench.analyse.reuse.savings import Prices
 from bench.analyse.reuse.trace import Trace
-from bench.show.numbers import MISSING, format_bytes, format_tokens, printable, round_digits
+from bench.show.numbers import (
+    MISSING,
+    count_of,
+    format_bytes,
+    format_seconds_estimate,
+    format_tokens,
+    printable,
+    round_digits,
+)
 from bench.show.reuse_figure import LABELS, WHERE_FASTER, strategy_names
 from bench.show.table import align
 
+ARMS = ("recompute", "load")
 PER_HEADING = {
     "recompute_s": "recompute [s]",
     "always_load_s": "load every hit [s]",
@@ -22,8 +33,9 @@ PER_HEADING = {
 def describe_trace(trace: Trace, name: str) -> str:
     """What is simulated, in one line."""
     return (
-        f"{name}: {format_tokens(trace.num_requests)} requests, {format_tokens(trace.input_tokens.sum())} input"
-        f" tokens, {format_tokens(len(trace.ids))} blocks of {trace.block_tokens} tokens"
+        f"{name}: {count_of(trace.num_requests, 'request')},"
+        f" {count_of(int(trace.input_tokens.sum()), 'input token')},"
+        f" {count_of(len(trace.ids), 'block')} of {count_of(trace.block_tokens, 'token')}"
         f" ({format_tokens(trace.num_ids)} different)"
     )
 
@@ -98,6 +110,20 @@ def describe_prices(table: pd.DataFrame, prices: Prices) -> Iterator[str]:
         yield f"recomputing everything takes {round_digits(float(table['recompute_s'].iloc[0]))} s of prefill"
     yield from (f"notice: {printable(notice)}" for notice in prices.notices)
     yield from (f"supposed: {printable(notice)}" for notice in prices.supposed)
+
+
+def beyond_lines(prices: Prices, trace: Trace) -> Iterator[str]:
+    """How far the prompts reach outside of the lengths measured, and the bounds of the model that is used there."""
+    measured = prices.curves.measured_range
+    if prices.beyond is None or measured is None:
+        return
+    longest, factor = int(trace.input_tokens.max()), say_factor(trace.input_tokens.tolist(), measured)
+    if factor is not None:
+        yield f"extrapolated: {factor}, by the model calibrated on the sweep"
+    if longest > measured[1]:
+        (point,) = answer(prices.beyond, (longest,)).points
+        times = (format_seconds_estimate(one) for one in (point.recompute_s, point.load_s))
+        yield f"the model at {longest:,} tokens: {', '.join(map(' '.join, zip(ARMS, times, strict=True)))}"
 
 
 def depth_lines(table: pd.DataFrame, kv_bytes_per_token: float | None) -> list[str]:

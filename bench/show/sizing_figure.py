@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.show.calculated import write_calculated
 from bench.show.figures import STYLE
+from bench.show.log_ticks import plain_log_axis
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
 from bench.show.numbers import printable, round_digits
 from bench.show.tables import Tables
@@ -19,11 +19,11 @@ PER_MILLION = ", per million reused tokens"
 
 
 def draw_ratios(axes: Axes, ratios: pd.DataFrame, demand: pd.DataFrame) -> None:
-    """GPUs on the left scale (line: unrounded, steps: rounded up), read bandwidth on the right one."""
+    """GPUs on the left scale (line: unrounded, dots: whole groups, as in the table), read bandwidth right."""
     share = ratios["hit_ratio"].astype(float) * 100
-    unrounded, whole = ratios["gpus_unrounded"].astype(float), ratios["gpus"].astype(float)
+    unrounded, whole = ratios["gpus_unrounded"].astype(float), ratios["gpus_in_groups"].astype(float)
     axes.plot(share, unrounded, color=RECOMPUTE_COLOUR, label="GPUs, unrounded")
-    axes.plot(share, whole, "o", color=RECOMPUTE_COLOUR, markersize=4, label="GPUs, rounded up")
+    axes.plot(share, whole, "o", color=RECOMPUTE_COLOUR, markersize=4, label="GPUs, in whole groups")
     axes.fill_between(
         share, 0, unrounded, facecolor="none", edgecolor=RECOMPUTE_COLOUR, alpha=0.3, hatch="//"
     )
@@ -43,16 +43,25 @@ def draw_ratios(axes: Axes, ratios: pd.DataFrame, demand: pd.DataFrame) -> None:
 
 
 def draw_cost(axes: Axes, cost: pd.DataFrame) -> None:
-    """A bar for each way to have a million reused tokens, log scale."""
+    """A dot with its value for each way to have a million reused tokens, log scale: lengths mean nothing there."""
     rows = cost[cost["unit"] == "price"]
     names = [printable(str(name)).removesuffix(PER_MILLION) for name in rows["quantity"]]
     values = rows["value"].astype(float)
-    bars = axes.bar(names, values, color="white", edgecolor=LOAD_COLOURS[0], hatch="//")
-    axes.bar_label(bars, labels=[round_digits(value) for value in values], fontsize=8)
+    axes.plot(names, values, "o", color=LOAD_COLOURS[0], markerfacecolor="white", markersize=8)
+    for name, value in zip(names, values, strict=True):
+        axes.annotate(
+            round_digits(value),
+            (name, value),
+            xytext=(9, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.margins(y=0.15)
+    plain_log_axis(axes.yaxis, lambda value: f"{value:g}")
+    axes.margins(x=0.4, y=0.15)
+    axes.grid(True, axis="y", color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
     axes.set_ylabel("cost of a million reused tokens")
     axes.set_title("Cost at the prices given (modelled)", loc="left", fontsize=10)
 

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from bench.analyse.capacity import Cache, length_table, room_table, token_table, users_table
-from bench.analyse.gpumemory import gpu_table
-from bench.analyse.inputs import InputError, join_counts, parse_counts
+from bench.analyse.gpumemory import gpu_table, require_weight_bits
+from bench.analyse.inputs import InputError, join_counts, parse_counts, require_share
 from bench.analyse.talk import CONTEXTS, LENGTHS, RESERVE_SHARE, USERS, talk_tables
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices, read_devices
@@ -48,6 +48,8 @@ def capacity(
         _refuse_unused(context)
         tables = talk_tables()
     else:
+        require_weight_bits(dtype)  # checked even where no GPU is named that would need them
+        require_share("reserve", reserve)
         caches = [Cache(resolve_model(name), kv_dtype, tp) for name in model.split(",")]
         contexts = parse_counts("context", tokens)
         tables = {

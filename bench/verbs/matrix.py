@@ -11,6 +11,7 @@ from bench.analyse.analysis import analyse
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.matrix import (
     LONGEST,
+    MISFIT,
     MatrixCell,
     choose_ranks,
     fill_matrix,
@@ -26,7 +27,7 @@ from bench.measure.record import read_run, read_samples, write_bytes_safely
 from bench.show.calculated import writing
 from bench.show.facts import device_name, main_spot, storage_name
 from bench.show.files import write_frame
-from bench.show.matrix_figure import draw_curves, draw_matrix, png_of
+from bench.show.matrix_figure import count_missing, draw_curves, draw_matrix, png_of
 from bench.verbs.options import RESULTS, SCRATCH, Catalogue, option, out
 
 MODELS = "qwen3-8b,llama-3.1-8b,qwen3-32b,llama-3.1-70b,gpt-oss-120b,deepseek-v3"
@@ -61,6 +62,9 @@ def matrix(
         f"modelled: {len(modelled)} cells; measured: {len(cells) - len(modelled)} from {results}",
         markup=False,
     )
+    for count, reason in count_missing(cells):
+        hint = "; try --dtype fp8" if reason.startswith(MISFIT) and dtype != "fp8" else ""
+        out.print(f"cannot be computed: {count} of the modelled cells: {reason}{hint}", markup=False)
     out.print(str(folder), markup=False)
 
 
@@ -103,9 +107,10 @@ def _write_curves(
             "device": one.device,
             "crossover_tokens": n,
             "read_bytes_per_s": b,
+            "load_wins_beyond": wins_beyond,
         }
         for one in curves
-        for n, b in zip(one.tokens, one.bytes_per_s, strict=True)
+        for n, b, wins_beyond in zip(one.tokens, one.bytes_per_s, one.wins_beyond, strict=True)
     ]
     write_frame(folder / "bandwidth.csv", pd.DataFrame(rows))
     drives = {}

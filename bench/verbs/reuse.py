@@ -18,6 +18,7 @@ from bench.show.calculated import writing
 from bench.show.files import write_frame
 from bench.show.reuse_figure import write_reuse_figure
 from bench.show.reuse_table import (
+    beyond_lines,
     depth_lines,
     describe_most,
     describe_prices,
@@ -118,7 +119,7 @@ def reuse(
         _say([str(csv)])
     if plot is not None:
         with writing(plot):
-            write_reuse_figure(plot, table)
+            write_reuse_figure(plot, table, question.prices)
         _say([str(plot)])
     if question.prices is not None and not question.prices.conclusive:
         raise typer.Exit(SUSPECT)
@@ -161,7 +162,7 @@ def _show_capacities(question: Question, workload: Workload) -> pd.DataFrame:
     _say(say_routing(routing, tiers=False))
     _say([*describe_most(table), "", *hit_lines(table, question.token_bytes)])
     if question.prices is not None:
-        _say(["", *saving_lines(table, question.prices)])
+        _say(["", *saving_lines(table, question.prices), *beyond_lines(question.prices, trace)])
     return table
 
 
@@ -179,5 +180,5 @@ def _show_tiers(question: Question, workload: Workload) -> pd.DataFrame:
     _say(say_routing(question.routing, tiers=True))
     _say([*describe_most(table), "", *depth_lines(table, question.token_bytes)])
     if prices is not None:
-        _say(["", *describe_prices(table, prices)])
+        _say(["", *describe_prices(table, prices), *beyond_lines(prices, workload.trace)])
     return table

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.analyse.analysis import analyse
+from bench.analyse.beyond import fit_beyond
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.reuse.curves import prices_of_sweep, read_prices
 from bench.analyse.reuse.described import prices_of_model
@@ -87,8 +88,9 @@ def find_prices(
     if sweep is None:
         return None
     run, (samples, _) = read_run(sweep), read_samples(sweep)
-    prices = prices_of_sweep(run, analyse(run, samples), series=series, source=str(sweep))
-    return replace(prices, num_gpus=num_gpus)
+    model, why = fit_beyond(run, samples, series=series)
+    prices = prices_of_sweep(run, analyse(run, samples), series=series, source=str(sweep), beyond=model)
+    return replace(prices, num_gpus=num_gpus, notices=(*prices.notices, why) if why else prices.notices)
 
 
 def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> Prices:

@@ -74,7 +74,7 @@ def size(
     price_dram_gb: Annotated[float | None, option("of a GB (1e9 bytes) of DRAM")] = None,
     price_ssd_gb: Annotated[float | None, option("of a GB of SSD")] = None,
     lifetime_years: Annotated[float | None, option("over which DRAM and SSD are written off")] = None,
-    occupancy: Annotated[float | None, option("share of what is bought that holds KV; default 1")] = None,
+    occupancy: Annotated[float, option("share of what is bought that holds KV")] = 1.0,
     reuse_per_day: Annotated[
         float | None, option("reuses of a stored token; default: from --capacity")
     ] = None,
@@ -143,7 +143,7 @@ def size(
         stored_how=stored_how,
         drive=drive,
         write_amplification=write_amplification,
-        occupancy=1.0 if occupancy is None else occupancy,
+        occupancy=occupancy,
         prices=Prices(price_gpu_hour, media, reuse_per_day),
     )
     tables = size_tables(sizing, basis.cache, basis.work)

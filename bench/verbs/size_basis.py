@@ -2,15 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from bench.analyse.analysis import analyse
+from bench.analyse.beyond import fit_beyond
 from bench.analyse.capacity import Cache
-from bench.analyse.costmodel import CostModel
+from bench.analyse.costmodel import CostModel, TimeModel
 from bench.analyse.demand import Demand, Request, Work, work_in_flops, work_in_seconds
-from bench.analyse.describe_machine import Setting, build_model, say_misfit
+from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.inputs import InputError
 from bench.analyse.reuse.savings import MeasuredCurve
 from bench.analyse.sizing import Throughput, measured_throughput, recompute_curve
@@ -22,7 +23,11 @@ from bench.measure.record import read_run, read_samples
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Whose KV is stored, and how the work of a prefill is counted; one of `curve` and `cost`, or neither."""
+    """Whose KV is stored, and how the work of a prefill is counted; one of `curve` and `cost`, or neither.
+
+    Args:
+        beyond: the model of the sweep that `curve` is of, for lengths outside; `doubt` says why there is none.
+    """
 
     cache: Cache
     work: Work
@@ -31,6 +36,8 @@ class Basis:
     cost: CostModel | None = None
     source: str = ""
     supposed: tuple[str, ...] = ()
+    beyond: TimeModel | None = None
+    doubt: str = ""
 
 
 def read_basis(
@@ -70,17 +77,15 @@ def _swept(sweep: Path, kv_dtype: str | None, tp: int) -> Basis:
     run, (samples, _) = read_run(sweep), read_samples(sweep)
     if run.plan.suffix_tokens:
         raise InputError(f"{sweep}: asked the marginal question (--suffix-tokens); whole prompts are needed")
-    curve = recompute_curve(analyse(run, samples).points, str(sweep))
+    model, doubt = fit_beyond(run, samples)
+    curve = recompute_curve(analyse(run, samples).points, str(sweep), model)
     kept = Cache(resolve_model(run.plan.model), kv_dtype or run.plan.kv_dtype or run.plan.dtype, tp)
-    return Basis(kept, work_in_seconds(curve), "seconds", curve, source=str(sweep))
+    return Basis(kept, work_in_seconds(curve), "seconds", curve, source=str(sweep), beyond=model, doubt=doubt)
 
 
 def _described(model: str, machine: Setting, devices: Devices) -> Basis:
     known = resolve_model(model)
     cost = build_model(known, machine, devices)
-    misfit = say_misfit(cost, devices.find_gpu(machine.gpu), known)
-    if misfit is not None:
-        raise InputError(f"--gpu {machine.gpu}: {misfit}; try --num-gpus {2 * machine.num_gpus}")
     kept = Cache(known, machine.kv_dtype, machine.num_gpus)
     return Basis(kept, work_modelled(cost), "modelled seconds", cost=cost, supposed=cost.notices)
 
@@ -108,7 +113,11 @@ def read_throughput(
         return Throughput(given or 0.0, num_gpus, "as given, for prompts of this length")
     lengths = [tokens for tokens, _ in requests]
     source = f"one request at a time: {basis.source}"
-    return measured_throughput(demand, basis.curve, num_gpus=num_gpus, source=source, lengths=lengths)
+    found = measured_throughput(
+        demand, basis.curve, num_gpus=num_gpus, source=source, lengths=lengths, model=basis.beyond
+    )
+    said = (basis.doubt,) if basis.doubt and found.extrapolated else ()
+    return replace(found, supposed=said)
 
 
 def _modelled_throughput(

@@ -11,7 +11,8 @@ from bench.analyse.reuse.read import read_trace
 from bench.analyse.reuse.simulate import capacity_in_tokens, require_policy, simulate
 from bench.analyse.tokencost import DRAM, SSD, Keeping
 from bench.catalog.devices import Devices, Ssd
-from bench.catalog.figure import pick_figure
+from bench.catalog.figure import other_figures, pick_figure
+from bench.show.numbers import count_of
 from bench.verbs.options import parsed
 
 
@@ -63,7 +64,7 @@ def read_requests(
     how = "; ".join(
         (
             "as given",
-            f"{policy} over {trace.name}, {found.num_requests} requests, from a cold start",
+            f"{policy} over {trace.name}, {count_of(found.num_requests, 'request')}, from a cold start",
             *found.notices,
         )
     )
@@ -145,6 +146,9 @@ def _find_drive(ssd: str, devices: Devices, warranty_years: float) -> Drive:
     sources = {
         name: f"{entry.name}, {figure.source}" for name, figure in figures.items() if figure is not None
     }
+    measured = entry.measured_read_bytes_per_s or entry.read_bytes_per_s
+    for other in other_figures(measured):
+        sources["read"] += f"; also {other.value / 1e9:g} GB/s, {other.source}"
     rate = value["read"]
     return Drive(
         round(value["capacity"] or 0),
@@ -171,17 +175,17 @@ def _fill(given: Drive, known: Drive) -> Drive:
 
 
 def find_media(
-    *, dram_gb: float | None, ssd_gb: float | None, lifetime_years: float | None, occupancy: float | None
+    *, dram_gb: float | None, ssd_gb: float | None, lifetime_years: float | None, occupancy: float
 ) -> tuple[Keeping, ...]:
     """The media that a price was given for.
 
     Raises:
-        InputError: a price without the lifetime or occupancy that it is spread over.
+        InputError: a price without the lifetime that it is spread over.
     """
     given = [(name, price) for name, price in ((DRAM, dram_gb), (SSD, ssd_gb)) if price is not None]
-    if given and (lifetime_years is None or occupancy is None):
+    if given and lifetime_years is None:
         raise InputError(
-            "a price of memory needs the years it is written off over and the share that is in use;"
-            " try --lifetime-years 5 --occupancy 0.8"
+            "a price of memory needs the years it is written off over; try --lifetime-years 5,"
+            " and --occupancy 0.8 where not all of it holds KV"
         )
-    return tuple(Keeping(name, price, lifetime_years or 0.0, occupancy or 0.0) for name, price in given)
+    return tuple(Keeping(name, price, lifetime_years or 0.0, occupancy) for name, price in given)

@@ -2,13 +2,15 @@
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from bench.analyse.answer import Analysis, Point, SweetSpot
-from bench.analyse.reuse.savings import CostCurves, MeasuredCurve, Prices
+from bench.analyse.beyond import curve_of
+from bench.analyse.reuse.savings import CostCurves, Curve, MeasuredCurve, Prices
+from bench.analyse.sweepmodel import SweepModel
 from bench.measure.record import RunRecord
 from kvio.errors import UserError
 
@@ -75,14 +77,22 @@ def _prices_of(points: Sequence[tuple[float, ...]], *, source: str, crossover: f
     )
 
 
-def prices_of_sweep(run: RunRecord, analysis: Analysis, *, series: str | None, source: str) -> Prices:
-    """Prices measured by a sweep: its points, and its C*.
+def prices_of_sweep(
+    run: RunRecord,
+    analysis: Analysis,
+    *,
+    series: str | None,
+    source: str,
+    beyond: SweepModel | None = None,
+) -> Prices:
+    """Prices measured by a sweep: its points, outside of their lengths the model calibrated on it, and its C*.
 
     Args:
         run: the sweep.
         analysis: of its samples.
         series: the load series; None for the only one.
         source: what to call it.
+        beyond: the model calibrated on this series, for lengths outside; None follows the end slopes.
 
     Raises:
         CurveError: no such series, or fewer than two lengths that both arms measured.
@@ -103,9 +113,29 @@ def prices_of_sweep(run: RunRecord, analysis: Analysis, *, series: str | None, s
         source=f"{source}, {name}",
         crossover=_crossover_of(spot),
     )
+    doubts = _doubts(spot, stepped=stepped)
     return replace(
-        prices, conclusive=spot.verdict != "inconclusive", notices=tuple(_doubts(spot, stepped=stepped))
+        _extend(prices, beyond) if stepped and beyond is not None else prices,
+        conclusive=spot.verdict != "inconclusive",
+        notices=tuple(doubts),
     )
+
+
+def _extend(prices: Prices, model: SweepModel) -> Prices:
+    """The same prices, by the model outside of the lengths measured."""
+
+    def extend(measured: Curve, seconds_at: Callable[[int], float]) -> Curve:
+        if not isinstance(measured, MeasuredCurve):
+            raise TypeError(f"{measured!r} is not through measured points")
+        return replace(measured, beyond=curve_of(seconds_at))
+
+    curves = CostCurves(
+        recompute_s=extend(prices.curves.recompute_s, model.recompute_s),
+        load_s=extend(prices.curves.load_s, lambda n: model.fixed_s(n) + model.move_s(n)),
+        first_token_s=extend(prices.curves.first_token_s, model.step_s),
+        measured_range=prices.curves.measured_range,
+    )
+    return replace(prices, curves=curves, beyond=model)
 
 
 def _choose_series(analysis: Analysis, asked: str | None, source: str) -> str:

@@ -1,15 +1,12 @@
 """Prices of recomputing and loading on a described machine: the cost model's seconds and its C*; modelled."""
 
 import math
-from collections.abc import Callable
-from functools import cache
-
-import numpy as np
 
 from bench.analyse.answer import Crossing
+from bench.analyse.beyond import curve_of
 from bench.analyse.costmodel import TimeModel
 from bench.analyse.modelled import SHORTEST, find_whole, gap_whole, verdict_of
-from bench.analyse.reuse.savings import CostCurves, Curve, FloatArray, Prices
+from bench.analyse.reuse.savings import CostCurves, Prices
 
 
 def prices_of_model(model: TimeModel, *, longest: int, num_gpus: int = 1) -> Prices:
@@ -27,9 +24,9 @@ def prices_of_model(model: TimeModel, *, longest: int, num_gpus: int = 1) -> Pri
     Source: formulas and their measured errors are in docs/model.md.
     """
     curves = CostCurves(
-        recompute_s=_curve(model.recompute_s),
-        load_s=_curve(lambda n: model.fixed_s(n) + model.move_s(n)),
-        first_token_s=_curve(model.fixed_s),
+        recompute_s=curve_of(model.recompute_s),
+        load_s=curve_of(lambda n: model.fixed_s(n) + model.move_s(n)),
+        first_token_s=curve_of(model.fixed_s),
         measured_range=(1, longest),
     )
     crossings = find_whole(model, SHORTEST, longest)
@@ -46,18 +43,6 @@ def prices_of_model(model: TimeModel, *, longest: int, num_gpus: int = 1) -> Pri
         modelled=True,
         supposed=model.notices,
     )
-
-
-def _curve(seconds_at: Callable[[int], float]) -> Curve:
-    """A curve that asks for each different length once, however often requests have it; 0 tokens cost nothing."""
-    known = cache(seconds_at)
-
-    def curve(tokens: FloatArray) -> FloatArray:
-        lengths, where = np.unique(tokens, return_inverse=True)
-        seconds = np.array([known(round(n)) if n > 0 else 0.0 for n in lengths.tolist()], dtype=np.float64)
-        return seconds[where].reshape(tokens.shape)
-
-    return curve
 
 
 def _say_verdict(verdict: str, crossings: tuple[Crossing, ...], longest: int) -> tuple[str, ...]:

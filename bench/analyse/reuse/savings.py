@@ -21,13 +21,14 @@ No queueing and no batching: these are engine-free seconds, not the TTFT that a 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.interpolate import pchip_interpolate
 
+from bench.analyse.costmodel import TimeModel
 from bench.analyse.reuse.simulate import ORIGIN
 from bench.analyse.reuse.trace import IntArray
 
@@ -38,15 +39,17 @@ STRATEGIES = ("recompute", "free_hit", "always_load", "beyond_crossover", "where
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCurve:
-    """Seconds at any length from measured points: monotone in log-log, and the end slopes outside the range.
+    """Seconds at any length from measured points: monotone in log-log, and `beyond` outside the range.
 
     Args:
         tokens: measured lengths, rising, at least two.
         seconds: of each length.
+        beyond: of lengths outside the range, such as a model calibrated on it; None follows the end slopes.
     """
 
     tokens: tuple[int, ...]
     seconds: tuple[float, ...]
+    beyond: Curve | None = None
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.seconds) or len(self.tokens) < 2:
@@ -60,6 +63,8 @@ class MeasuredCurve:
 
     def __call__(self, tokens: FloatArray) -> FloatArray:
         """Seconds at each length; 0 tokens cost nothing."""
+        if self.beyond is not None:
+            return self._extended(np.asarray(tokens, dtype=np.float64), self.beyond)
         x, y = np.log(self.tokens), np.log(self.seconds)
         at = np.log(np.maximum(tokens, 1e-9))
         low, high = np.minimum(at - x[0], 0.0), np.maximum(at - x[-1], 0.0)
@@ -67,6 +72,14 @@ class MeasuredCurve:
         inside = pchip_interpolate(x, y, np.clip(at, x[0], x[-1]))  # type: ignore[no-untyped-call]
         seconds: FloatArray = np.exp(inside + low * slopes[0] + high * slopes[1])
         return np.where(tokens > 0, seconds, 0.0)
+
+    def _extended(self, tokens: FloatArray, beyond: Curve) -> FloatArray:
+        """The measured points inside the range; outside `beyond`, on the side of the end point that it is on."""
+        found = replace(self, beyond=None)(np.clip(tokens, 0.0, self.tokens[-1]))
+        above, below = tokens > self.tokens[-1], (tokens > 0) & (tokens < self.tokens[0])
+        found[above] = np.maximum(beyond(tokens[above]), self.seconds[-1])
+        found[below] = np.minimum(beyond(tokens[below]), self.seconds[0])
+        return found
 
     def at(self, num_tokens: int) -> float:
         """Seconds at one length."""
@@ -108,6 +121,7 @@ class Prices:
         notices: what makes them suspect.
         modelled: whether curves and C* are a cost model's.
         supposed: what that model had to suppose.
+        beyond: the model that gives the curves outside of the lengths measured, if one does.
     """
 
     curves: CostCurves
@@ -118,6 +132,7 @@ class Prices:
     notices: tuple[str, ...] = ()
     modelled: bool = False
     supposed: tuple[str, ...] = ()
+    beyond: TimeModel | None = None
 
 
 def fetch_seconds(hit_tokens: IntArray | FloatArray, curves: CostCurves) -> FloatArray:
