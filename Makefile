@@ -11,7 +11,7 @@ TRACE ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kvikio peers check test bench sweep report doctor predict matrix capacity size longctx reuse notebooks clean
+.PHONY: help setup kvikio peers check test slow bench sweep report doctor predict matrix capacity size longctx reuse notebooks clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,7 +55,10 @@ check: $(VENV)/.dev ## ruff, mypy --strict and the import arrows
 	$(PY) -m pytest tests/test_arrows.py
 
 test: $(VENV)/.dev ## the test suite: no network, no GPU needed
-	$(PY) -m pytest -n auto --dist worksteal $(ARGS)
+	$(PY) -m pytest -n auto --dist worksteal -m 'not slow' $(ARGS)
+
+slow: $(VENV)/.dev ## the tests that take long: whole sweeps against servers, with several ranks, killed and resumed
+	$(PY) -m pytest -n auto --dist worksteal -m slow $(ARGS)
 
 bench: $(VENV)/.dev ## pytest-benchmark suite: our reads against fio, NIXL, vLLM, LMCache (make peers); the arms against the machine
 	$(PY) -m pytest tests/perf --benchmark-only -o addopts= -p no:cacheprovider $(ARGS)

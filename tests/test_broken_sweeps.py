@@ -59,6 +59,7 @@ def plan(tmp_path: Path) -> Plan:
     )
 
 
+@pytest.mark.slow
 def test_a_way_to_load_that_cannot_be_opened_any_more_is_left_out_and_the_others_go_on(
     plan: Plan, tmp_path: Path
 ) -> None:

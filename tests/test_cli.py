@@ -96,6 +96,7 @@ def test_a_real_sweep_leaves_an_answer_and_no_kv_files(tiny: Path, tmp_path: Pat
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_sweep_with_hybrid_checks_its_answer_and_measures_it_at_every_length(
     tiny: Path, tmp_path: Path
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_sweep_with_hybrid_checks_its_answer_and_measures_it_at_every_length(
     assert "Hybrid by posix, best layout surely beats the better arm alone at " in finished.stdout
 
 
+@pytest.mark.slow
 def test_a_hybrid_of_a_few_layers_is_skipped_with_the_reason_and_the_rest_is_measured(
     tiny: Path, tmp_path: Path
 ) -> None:
@@ -167,6 +169,7 @@ def test_an_interrupt_keeps_what_was_measured_and_removes_the_files(
     assert _leftovers(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_terminal_that_closes_ends_a_sweep_as_an_interrupt_does(
     running: subprocess.Popen[str], tmp_path: Path
 ) -> None:
@@ -178,6 +181,7 @@ def test_a_terminal_that_closes_ends_a_sweep_as_an_interrupt_does(
     assert _leftovers(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_reaches_the_measuring_processes_too_and_none_of_them_says_a_word(
     running: subprocess.Popen[str], tmp_path: Path
 ) -> None:
@@ -201,6 +205,7 @@ def _status(pid: int) -> str:
         raise psutil.NoSuchProcess(pid) from None
 
 
+@pytest.mark.slow
 def test_a_sweep_that_nobody_listens_to_any_more_is_measured_to_its_end(tiny: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", *_sweep_of(tiny, "--budget", "300s", "--rounds", "1")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
@@ -365,6 +370,7 @@ def test_a_config_of_an_unknown_architecture_is_refused_by_its_field(tmp_path: P
     assert "abacus" in finished.stderr
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_to_measure_anything_says_what_it_takes(tiny: Path, tmp_path: Path) -> None:
     finished = run_bench(*_sweep_of(tiny, "--budget", "0.2s"), cwd=tmp_path)
     assert finished.returncode == 2
@@ -380,6 +386,7 @@ def test_the_geometry_of_a_model_is_printed_as_json(tmp_path: Path) -> None:
     assert described["kv_bytes_at"]["8192"] == 327_680 * 8192
 
 
+@pytest.mark.slow
 def test_the_doctor_says_what_can_be_measured(tmp_path: Path) -> None:
     finished = run_bench("doctor", "--json", cwd=tmp_path)
     assert finished.returncode == 0
@@ -400,6 +407,7 @@ def test_the_marginal_question_gets_the_marginal_answer(tmp_path: Path) -> None:
     assert list(run.checks["truth"]) == ["marginal_crossover_tokens"]
 
 
+@pytest.mark.slow
 def test_a_resumed_sweep_goes_back_to_the_drive_it_began_on(tiny: Path, tmp_path: Path) -> None:
     drive = tmp_path / "drive"
     drive.mkdir()

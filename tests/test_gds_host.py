@@ -161,6 +161,7 @@ def test_cufile_that_spins_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (probe.outcome, probe.what) == ("hung", "cuFile was while opening for 5 s and was killed")
 
 
+@pytest.mark.slow
 def test_a_sweep_reads_through_kvikio_and_says_that_the_driver_is_a_stand_in(
     standin: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kvio.backends import find_backend
-from kvio.backends.bucket import Bucket, ObjectError, read_address, say_cause
+from kvio.backends.bucket import PAST_THE_END, Bucket, ObjectError, read_address, say_cause
 from kvio.backends.endmark import find_marked, mark_ends
 from kvio.backends.nixl_plugin import load_nixl
 from kvio.backends.objects import ObjectDepot, describe_owner, object_key
@@ -152,6 +152,19 @@ def test_what_a_server_refuses_is_one_clear_line(
 def test_a_metadata_service_that_was_asked_for_lack_of_a_key_means_that_there_are_no_credentials() -> None:
     text = "Error performing PUT http://169.254.169.254/latest/api/token: non-2xx status code: 403 Forbidden"
     assert say_cause(OSError(text)).startswith("no credentials in the environment; set AWS_ACCESS_KEY_ID")
+
+
+@pytest.mark.parametrize(
+    ("text", "past"),
+    [
+        ("Server returned non-2xx status code: 416 Requested Range Not Satisfiable: ", True),
+        ("<Code>InvalidRange</Code>", True),
+        ("Error performing GET http://127.0.0.1:41600/kvcross in 2.416ms - NoSuchKey", False),
+    ],
+    ids=["status", "code", "a time and a port"],
+)
+def test_the_end_of_an_object_is_told_by_the_status_and_not_by_any_number(text: str, past: bool) -> None:
+    assert bool(PAST_THE_END.search(text)) == past
 
 
 def test_a_missing_key_is_named_and_nothing_is_tried_twice(options: dict[str, str], scratch: Path) -> None:

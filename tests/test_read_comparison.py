@@ -93,6 +93,7 @@ def test_a_reader_that_fills_the_page_cache_is_found_out(scratch: FileSet) -> No
         scratch.require_uncached("buffered")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: contender.name)
 def test_every_contender_reads_all_bytes_past_the_page_cache(contender: Contender, scratch: FileSet) -> None:
     why = contender.missing()

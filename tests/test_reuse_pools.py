@@ -131,6 +131,7 @@ def test_chosen_capacities_end_where_everything_fits() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_ray_on_this_machine_gives_the_figures_of_one_process() -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'kvcross[fleet]'")
     trace = build_trace(

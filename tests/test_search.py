@@ -248,6 +248,7 @@ def all_lengths(progress: object) -> tuple[int, ...]:
     return (512,) if done < 2 else ()
 
 
+@pytest.mark.slow
 def test_every_round_of_a_sweep_reads_as_the_search_chose_and_a_resumed_one_too(
     wide: str, tmp_path: Path
 ) -> None:

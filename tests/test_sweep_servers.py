@@ -24,6 +24,8 @@ from kvio.backends.mooncake_depot import Keys
 from tests.servers import S3Server, require_mooncake, require_s3, shared_mooncake, shared_s3
 from tests.test_cli import ROOT, TINY, run_bench
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = ("--dtype", "float32", "--tokens", "64,128", "--samples", "1", "--working-set", "32MiB")
 
 

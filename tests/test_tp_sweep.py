@@ -35,6 +35,7 @@ def _sweep_of(tiny: Path, *more: str) -> list[str]:
     return ["sweep", str(tiny), "--tp", "2", *settings, *more]
 
 
+@pytest.mark.slow
 def test_a_sweep_by_two_ranks_counts_the_bytes_of_both_and_says_so_everywhere(
     tiny: Path, tmp_path: Path
 ) -> None:
@@ -67,6 +68,7 @@ def test_a_sweep_by_two_ranks_counts_the_bytes_of_both_and_says_so_everywhere(
     assert device_name(run)
 
 
+@pytest.mark.slow
 def test_a_rank_killed_in_mid_round_fails_the_round_in_one_line_and_leaves_nothing(
     tiny: Path, tmp_path: Path
 ) -> None:

@@ -313,6 +313,7 @@ def test_a_container_that_forbids_io_uring_gets_one_line_and_exit_2(tmp_path: Pa
     assert "seccomp=unconfined" in line
 
 
+@pytest.mark.slow
 def test_beside_a_refused_backend_the_others_are_measured(tmp_path: Path) -> None:
     (tmp_path / "tiny.json").write_text(json.dumps(TINY))
     asked = ["--backend", "posix,uring", "--dtype", "float32", "--tokens", "64,128", "--working-set", "64MiB"]

@@ -9,6 +9,7 @@ each copied once into the caller's buffer: no piece is collected into an object 
 """
 
 import importlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,6 +31,7 @@ PIECE_BYTES = (
 )  # of a stream: large enough to be cheap, small enough to be copied while the next arrives
 REQUEST_LIMIT = timedelta(minutes=10)  # obstore's own 30 s would cut a large object off a slow link
 CONNECT_LIMIT = timedelta(seconds=5)
+PAST_THE_END = re.compile(r"\bstatus code: 416\b|InvalidRange")  # the number alone may be a time or a port
 CAUSES = {  # what servers say in their answers -> what to say and to try; the first that fits
     "169.254.169.254": "no credentials in the environment; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "NoSuchBucket": "there is no such bucket; create it, or name another with --option bucket=",
@@ -170,7 +172,7 @@ class Bucket:
                 target[arrived : arrived + len(piece)] = piece
                 arrived += len(piece)
         except self._errors as error:
-            if "416" in str(error):
+            if PAST_THE_END.search(str(error)):
                 raise ShortReadError(
                     f"{key}: 0 of {wanted} bytes at offset {start} in {self.address.name}"
                 ) from None
