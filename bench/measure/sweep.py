@@ -1,6 +1,7 @@
 """A whole sweep: preflight, files, rounds, header; whatever stops it, the folder stays readable."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,59 +99,83 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
     return folder
 
 
+@dataclass(slots=True)
+class _Held:
+    """What a sweep has come to so far, for the header that it leaves however it ends."""
+
+    run: RunRecord
+    rounds: Rounds | None = None
+    writer: SampleWriter | None = None
+
+
 def _carry_out(
     setup: Setup, site: Site, folder: Path, *, run: RunRecord, samples: list[Sample], hands: Hands
 ) -> None:
     """Preflight, files, rounds; the header says how it ended."""
-    state = "failed"
-    rounds: Rounds | None = None
-    writer: SampleWriter | None = None
+    state, held = "failed", _Held(run)
     try:
-        writer = SampleWriter(folder)
-        spent_s = max((sample.started_s for sample in samples), default=0.0)
-        start_s = site.start_s - spent_s
-        findings = look_ahead(setup, site, start_s=start_s, checked=bool(run.checks), observer=hands.observer)
-        run = note_findings(run, findings)
-        write_run(folder, run)
-        search = plan_search(run, setup, samples)
-        rounds = prepare_rounds(
-            setup,
-            site,
-            run,
-            findings=findings,
-            start_s=start_s,
-            samples=samples,
-            search_s=search.limit_s,
-            observer=hands.observer,
-        )
-        run = rounds.run = find_settings(search, rounds, site, decide=hands.search, observer=hands.observer)
-        write_run(folder, run)
-        run_rounds(
-            rounds,
-            source=site.source,
-            policy=hands.policy,
-            writer=writer,
-            observer=hands.observer,
-            clock=site.clock,
-        )
+        _measure(setup, site, folder, held=held, samples=samples, hands=hands)
         state = "complete"
     except KeyboardInterrupt:
         state = "interrupted"
     except MeasureError as error:
         if not samples:
             raise
-        run = run.model_copy(update={"notices": (*run.notices, Notice(code="failed", message=str(error)))})
+        failed = Notice(code="failed", message=str(error))
+        held.run = held.run.model_copy(update={"notices": (*held.run.notices, failed)})
     finally:
-        left = () if site.depots is None else site.depots.withdraw()
-        if writer is not None:
-            writer.close()
-        notices = [
-            *run.notices,
-            *left,
-            *(rounds.notices if rounds else ()),
-            *notice_repeats(setup, site, samples),
-        ]
-        latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
-        finished = datetime.now(UTC).isoformat(timespec="seconds")
-        ended = {"state": state, "finished_utc": finished, "notices": tuple(latest.values())}
-        write_run(folder, run.model_copy(update=ended))
+        _finish(setup, site, folder, held=held, samples=samples, state=state)
+
+
+def _measure(
+    setup: Setup, site: Site, folder: Path, *, held: _Held, samples: list[Sample], hands: Hands
+) -> None:
+    """Look ahead, write the files, search, measure; `held` knows each step as soon as it is done."""
+    held.writer = SampleWriter(folder)
+    spent_s = max((sample.started_s for sample in samples), default=0.0)
+    start_s = site.start_s - spent_s
+    checked = bool(held.run.checks)
+    findings = look_ahead(setup, site, start_s=start_s, checked=checked, observer=hands.observer)
+    held.run = note_findings(held.run, findings)
+    write_run(folder, held.run)
+    search = plan_search(held.run, setup, samples)
+    rounds = held.rounds = prepare_rounds(
+        setup,
+        site,
+        held.run,
+        findings=findings,
+        start_s=start_s,
+        samples=samples,
+        search_s=search.limit_s,
+        observer=hands.observer,
+    )
+    settled = find_settings(search, rounds, site, decide=hands.search, observer=hands.observer)
+    held.run = rounds.run = settled
+    write_run(folder, settled)
+    run_rounds(
+        rounds,
+        source=site.source,
+        policy=hands.policy,
+        writer=held.writer,
+        observer=hands.observer,
+        clock=site.clock,
+    )
+
+
+def _finish(
+    setup: Setup, site: Site, folder: Path, *, held: _Held, samples: Sequence[Sample], state: str
+) -> None:
+    """Take back what lies elsewhere, close the samples, and write the last header."""
+    left = () if site.depots is None else site.depots.withdraw()
+    if held.writer is not None:
+        held.writer.close()
+    notices = [
+        *held.run.notices,
+        *left,
+        *(held.rounds.notices if held.rounds else ()),
+        *notice_repeats(setup, site, samples),
+    ]
+    latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    ended = {"state": state, "finished_utc": finished, "notices": tuple(latest.values())}
+    write_run(folder, held.run.model_copy(update=ended))
