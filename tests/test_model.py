@@ -52,6 +52,15 @@ def test_the_seed_decides_the_weights() -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_everything_in_a_model_follows_from_its_seed(name: str) -> None:
+    torch.manual_seed(11)
+    first = build_small(name).model.state_dict()
+    torch.manual_seed(12)  # what others draw makes no difference
+    second = build_small(name).model.state_dict()
+    assert [key for key, tensor in first.items() if not torch.equal(tensor, second[key])] == []
+
+
 def test_a_tensor_longer_than_the_pool_repeats_it_and_has_no_equal_rows() -> None:
     tensor = torch.empty(POOL_ELEMENTS // 1024 + 100, 1024)
     fill_normal(tensor, 0, number=1, std=0.5)

@@ -33,7 +33,7 @@ def fill_weights(model: PreTrainedModel, seed: int) -> None:
     are the model that one would be.
 
     Norms, biases, sinks, gates and the buffers (rotary frequencies among them, which `to_empty` leaves
-    undefined) come from the library's own initialisation.
+    undefined) come from the library's own initialisation, which draws from the same seed.
     """
     _share_embeddings(model)
     for number, (name, parameter) in enumerate(model.named_parameters()):
@@ -47,7 +47,10 @@ def fill_weights(model: PreTrainedModel, seed: int) -> None:
         parameter._is_hf_initialized = True  # type: ignore[attr-defined]
     for module in model.modules():
         module._is_hf_initialized = False  # type: ignore[assignment]
-    model.initialize_weights()  # type: ignore[no-untyped-call]
+    device = next(model.parameters()).device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)  # some initialisers draw: decays of linear attention
+        model.initialize_weights()  # type: ignore[no-untyped-call]
     _clear_expert_biases(model)
 
 
