@@ -73,8 +73,8 @@ _TABLE = (
         num_threads=4,
         direct=True,
         align_bytes=4096,
-        request_bytes=4
-        << 20,  # even a prefix of one chunk keeps several threads busy; a sweep searches from here
+        # even a prefix of one chunk keeps several threads busy; a sweep searches from here
+        request_bytes=4 << 20,
         front_reads=True,
     ),
     Preset(
