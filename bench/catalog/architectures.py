@@ -175,7 +175,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         qk_norm_switch=True,
         derived_head_dim=True,
         repeats={"layer_switch": "sliding_window_pattern"},
-        fixed={"order_of_interleaved_layers": "local_attn_first", "use_parallel_block": True},
+        fixed={
+            "order_of_interleaved_layers": "local_attn_first",
+            "use_parallel_block": True,
+            "use_embedding_sharing": True,
+        },
         defaults={**COHERE.defaults, "sliding_window": 4096, "sliding_window_pattern": 4},
     ),
     "starcoder2": Architecture(
