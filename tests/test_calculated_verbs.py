@@ -144,7 +144,7 @@ def test_size_takes_prompts_hits_and_rate_from_a_trace(run: Run) -> None:
     requests = [json.loads(line) for line in TRACE.read_text().splitlines()]
     span_s = (requests[-1]["timestamp"] - requests[0]["timestamp"]) / 1e3
     mean = sum(request["input_length"] for request in requests) / len(requests)
-    rate, tokens = len(requests) / span_s, mean
+    rate, tokens = (len(requests) - 1) / span_s, mean
     _, out, _ = run(f"size --model qwen3-8b --throughput 9000 --trace {TRACE} --capacity 10TB --json")
     tables = json.loads(out)
     assert _value(tables, "demand", "requests") == pytest.approx(rate)

@@ -199,3 +199,17 @@ def test_a_ministral_window_is_of_all_layers_or_of_those_that_are_named() -> Non
         for more in ({}, {"sliding_window": None}, {"layer_types": types})
     ]
     assert found == [["sliding"] * 4, ["full"] * 4, ["sliding", "full"] * 2]
+
+
+def test_a_hunyuan_file_says_much_that_changes_nothing() -> None:
+    config = {**BASE, "model_type": "hunyuan_v1_dense", "attention_head_dim": 16, "attention_bias": False}
+    more = {
+        "cla_share_factor": 2,
+        "use_cla": False,
+        "mlp_bias": False,
+        "use_qk_norm": True,
+        "dense_list": [64, 0],
+    }
+    assert _token_bytes({**config, **more}) == _token_bytes(config) == 2 * 4 * 2 * 16 * 2
+    with pytest.raises(CatalogError, match="field attention_head_dim: 24 is not head_dim 16"):
+        _read({**config, "attention_head_dim": 24})

@@ -78,7 +78,7 @@ def _names(text: str, what: str) -> list[str]:
 
 
 def _measured(results: Path) -> list[MatrixCell]:
-    cells = []
+    cells: list[MatrixCell] = []
     for file in sorted(results.glob("*/*/*/run.json")):
         run, (samples, _) = read_run(file.parent), read_samples(file.parent)
         if samples and not run.plan.suffix_tokens:
