@@ -12,7 +12,7 @@ Draper and Smith, Applied Regression Analysis, section 8.2), so they widen away 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -137,9 +137,7 @@ def fit_arm(
     found, _ = nnls(system / scale, target)
     coefficients = found / scale
     fitted = rows @ coefficients
-    residuals: dict[int, float] = {}
-    for n, share in zip(lengths, fitted, strict=True):
-        residuals[n] = max(float(1 / share - 1), residuals.get(n, 0.0), key=abs)
+    residuals = _residuals(lengths, fitted)
     free = len(target) - int(np.count_nonzero(found))  # what is known besides the times counts as measured
     width = None
     if free > 0:
@@ -166,6 +164,14 @@ def _points(seconds: Times) -> list[tuple[int, float]]:
     if (num_lengths := count_lengths(points)) < MIN_LENGTHS:
         raise CalibrationError(f"calibration needs {MIN_LENGTHS} measured lengths, not {num_lengths}")
     return points
+
+
+def _residuals(lengths: Sequence[int], shares: Iterable[float]) -> dict[int, float]:
+    """Measured over fitted, less 1, by length; the largest where a length was measured more than once."""
+    found: dict[int, float] = {}
+    for n, share in zip(lengths, shares, strict=True):
+        found[n] = max(float(1 / share - 1), found.get(n, 0.0), key=abs)
+    return found
 
 
 def count_lengths(points: Sequence[tuple[int, float]]) -> int:
