@@ -203,3 +203,11 @@ def test_a_calibrated_setup_needs_no_rate_of_its_tier(tmp_path: Path) -> None:
 
 def test_the_published_file_has_no_cell_that_is_no_number() -> None:
     assert [row.faults for row in read_rows(HERE / "published.csv") if row.faults] == []
+
+
+def test_a_row_on_a_gpu_of_unknown_memory_says_that_the_fit_was_not_checked(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[gpus.new]\nname = "New"\nbf16_flops_per_s = 1e15\n')
+    _check(tmp_path, {**GOOD, "gpu": "new", "model": "Llama-3.1-70B"})
+    (outcome,) = check_rows(read_rows(tmp_path / "rows.csv"), read_devices(file))
+    assert outcome.taken == ("the memory of New is unknown: whether the weights fit was not checked",)

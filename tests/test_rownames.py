@@ -76,7 +76,9 @@ def test_a_gpu_is_found_by_what_its_name_can_only_mean(name: str, key: str) -> N
         "H100 SXM5 96GB",
         "NVIDIA GPU",
         "SXM5",
+        "H100 " + "9" * 9000 + "GB",
     ],
+    ids=lambda name: name[:20],
 )
 def test_a_part_that_differs_is_not_taken_for_another(name: str) -> None:
     with pytest.raises(CatalogError, match="is in no catalogue"):

@@ -47,7 +47,9 @@ def test_one_plain_rate_is_taken(words: str, bytes_per_s: float) -> None:
         ("14 GB/s spec 5.2 GB/s measured", "several rates"),
         ("14 GB/s spec", "by its data sheet"),
         ("0 GB/s", "'0 GB/s'"),
+        ("9" * 100_000 + " GB/s", "999 GB/s"),
     ],
+    ids=lambda words: words[:20],
 )
 def test_a_rate_that_is_not_certain_is_none_and_says_why(words: str, says: str) -> None:
     found = read_tier(words, None)

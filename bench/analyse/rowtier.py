@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 COLUMN = "load_bw_gbps_decimal"
-RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<prefix>[kKMGT])(?P<binary>i?)B(?:\s*/\s*s(?:ec)?|ps)\b")
+RATE = re.compile(
+    r"(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<prefix>[kKMGT])(?P<binary>i?)B(?:\s*/\s*s(?:ec)?|ps)\b"
+)
 POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 MOST_BYTES_PER_S = 1e18
 MEMORY = re.compile(r"\bd?ram\b|\b(?:host|system|main|cpu|pinned)[ -](?:pinned )?memory\b", re.I)
