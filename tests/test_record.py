@@ -139,14 +139,14 @@ def _as_schema_1(folder: Path) -> None:
         csv.writer(stream).writerows([row[:place] + row[place + 1 :] for row in rows])
     write_run(folder, _run())
     header = folder / "run.json"
-    header.write_text(header.read_text().replace('"schema_number": 3', '"schema_number": 1'))
+    header.write_text(header.read_text().replace('"schema_number": 4', '"schema_number": 1'))
 
 
 def test_samples_of_the_first_schema_are_read_and_left_as_they_are(tmp_path: Path) -> None:
     _as_schema_1(tmp_path)
     before = (tmp_path / "samples.csv").read_bytes()
     assert read_samples(tmp_path) == ([_sample(0)], ())
-    assert read_run(tmp_path).schema_number == 3
+    assert read_run(tmp_path).schema_number == 4
     assert (tmp_path / "samples.csv").read_bytes() == before
 
 

@@ -15,12 +15,13 @@ from bench.measure.jobs import (
     CheckDone,
     JobBegun,
     JobFailed,
+    LayersChosen,
     PreflightJob,
     SeriesSkipped,
 )
 from bench.measure.plan import PlanError
 from bench.measure.policy import Observer
-from bench.measure.record import Notice
+from bench.measure.record import BuiltLayers, Notice
 from bench.measure.runner import ROUNDS_PLANNED, MeasureError
 from bench.measure.source import Source
 
@@ -40,6 +41,7 @@ class Findings:
     skipped: dict[str, str] = field(default_factory=dict)
     walked: list[int] = field(default_factory=list)
     startup_s: float = 0.0
+    layers: BuiltLayers | None = None
 
     def add_cost(self, case: Case, wall_s: float, *, since_s: float) -> None:
         """A call that took `wall_s` has ended `since_s` after its process began; the first tells the startup."""
@@ -80,6 +82,8 @@ def run_preflight(
         match message:
             case JobBegun():
                 began_s = clock.now_s()
+            case LayersChosen(layers):
+                findings.layers = layers
             case CaseCost(case, wall_s, _):
                 findings.add_cost(case, wall_s, since_s=clock.now_s() - began_s)
             case CaseRefused(case, reason):
