@@ -16,6 +16,7 @@ from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.costs import CostBook
 from bench.measure.header import note_findings
 from bench.measure.jobs import CaseCost, Job, JobDone, LayersChosen, Message, Pass, PreflightJob, RoundJob
+from bench.measure.layers import decide_layers
 from bench.measure.plan import LoadSpec, Plan
 from bench.measure.preflight import Findings
 from bench.measure.prepare import look_ahead as carry_out
@@ -23,7 +24,6 @@ from bench.measure.record import BuiltLayers, RunRecord, Sample, read_run, write
 from bench.measure.runner import Rounds, plan_round
 from bench.measure.setup import work_out
 from bench.measure.site import Site
-from bench.measure.workbench import decide_layers
 from bench.show.facts import say_depth, suspect_codes
 from tests.sweeps import make_run, make_samples
 from tests.test_cli import TINY
@@ -51,7 +51,7 @@ def _look_ahead(plan: Plan, layers: tuple[int, ...] | None) -> list[Message]:
 
 
 def _give(monkeypatch: pytest.MonkeyPatch, available_bytes: int) -> None:
-    for module in ("bench.measure.workbench", "bench.arms.memory"):
+    for module in ("bench.measure.layers", "bench.arms.memory"):
         monkeypatch.setattr(f"{module}.available_bytes", lambda device: available_bytes)
 
 

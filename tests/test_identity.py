@@ -59,7 +59,7 @@ def test_the_same_files_are_the_same_model(begun: RunRecord) -> None:
     ("change", "found"),
     [
         ({"intermediate_size": 256}, ["digest of the config"]),
-        ({"num_hidden_layers": 4}, ["kv_bytes_per_token", "KV bytes at 256 tokens", "digest of the config"]),
+        ({"num_hidden_layers": 4}, ["kv_bytes_per_token", "KV bytes at 64 tokens", "digest of the config"]),
     ],
 )
 def test_a_changed_config_is_found(
@@ -123,7 +123,7 @@ def test_older_headers_are_compared_by_what_they_have(begun: RunRecord, config: 
     config.write_text(json.dumps(TINY | {"intermediate_size": 256}))
     assert compare_models(run, work_out(run.plan)) == []
     config.write_text(json.dumps(TINY | {"head_dim": 32}))
-    assert _differences(run) == ["kv_bytes_per_token", "KV bytes at 256 tokens"]
+    assert _differences(run) == ["kv_bytes_per_token", "KV bytes at 64 tokens"]
     chunks = run.model_copy(update={"chunk_tokens": 128, "kv_bytes_at": {}})
     assert _differences(chunks) == ["kv_bytes_per_token", "chunk_tokens"]
 

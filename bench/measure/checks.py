@@ -17,7 +17,6 @@ from bench.arms.depth import NothingHeldOutError, check_scaling
 from bench.arms.gemm import GemmArm
 from bench.arms.hybrid import PartOfModelError, require_whole
 from bench.arms.load import LoadArm
-from bench.arms.memory import MemoryShortError
 from bench.arms.prefill import draw_tokens, finish
 from bench.arms.together import guard
 from bench.measure.clock import Clock
@@ -32,9 +31,10 @@ from bench.measure.jobs import (
     PreflightJob,
     SeriesSkipped,
 )
+from bench.measure.layers import build_layers
 from bench.measure.record import BuiltLayers, Notice
-from bench.measure.setup import RECOMPUTE, LoadSeries, Setup, name_hybrid, work_out
-from bench.measure.workbench import DTYPES, Workbench, decide_layers, open_workbench
+from bench.measure.setup import RECOMPUTE, LoadSeries, name_hybrid, work_out
+from bench.measure.workbench import DTYPES, Workbench
 from kvio.backends import find_backend
 from kvio.chunks import ChunkGeometry
 from kvio.presets import adapt_preset
@@ -55,7 +55,7 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
     """Messages of the preflight: rates of the dtypes, costs by rising length, then the checks."""
     yield JobBegun()
     setup = work_out(job.plan)
-    bench = _build(setup, job, clock)
+    bench = build_layers(setup, job, clock)
     yield LayersChosen(BuiltLayers(indices=bench.built.layers, total=len(bench.built.model_kinds)))
     if group.size() > 1:
         yield CheckDone("group", _price_waiting(bench))
@@ -74,27 +74,6 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
         if len(bench.built.layers) < len(bench.built.model_kinds):
             yield _check_scaling(bench, max(16, tokens // SCALING_FORWARDS))
         yield CheckDone("null", _price_harness(bench, job.lengths[0], job.scratch_dir))
-
-
-def _build(setup: Setup, job: PreflightJob, clock: Clock) -> Workbench:
-    """The model with the layers that the sweep was begun with, else with those that fit now.
-
-    Raises:
-        MemoryShortError: they do not fit.
-    """
-    layers = decide_layers(setup, job.lengths) if job.layers is None else job.layers
-    try:
-        return open_workbench(
-            setup, layers=layers, longest=job.lengths[0], now_s=clock.now_s, seed=job.plan.seed
-        )
-    except MemoryShortError as error:
-        if job.layers is None:
-            raise
-        lack = str(error).partition("; try")[0]
-        raise MemoryShortError(
-            f"the {len(layers)} layers that this sweep was begun with do not fit any more: {lack}; "
-            "end other work, or sweep again"
-        ) from None
 
 
 def _find_part(bench: Workbench) -> str:

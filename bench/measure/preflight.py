@@ -16,6 +16,7 @@ from bench.measure.jobs import (
     JobBegun,
     JobFailed,
     LayersChosen,
+    Message,
     PreflightJob,
     SeriesSkipped,
 )
@@ -51,6 +52,26 @@ class Findings:
         self.costs.add(case, wall_s)
         self.walked.append(case.prefix_tokens)
 
+    def note(self, message: Message) -> None:
+        """Remember what the process found out beside costs.
+
+        Raises:
+            MeasureError: the process failed.
+            PlanError: this machine cannot do what was asked.
+        """
+        match message:
+            case LayersChosen(layers):
+                self.layers = layers
+            case CaseRefused(case, reason):
+                self.refused[case.prefix_tokens] = reason
+            case SeriesSkipped(series, reason):
+                self.skipped[series] = reason
+            case CheckDone(name, result, notice):
+                self.checks[name] = result
+                self.notices += [notice] if notice else []
+            case JobFailed(reason, refused):
+                raise PlanError(reason) if refused else MeasureError(f"preflight: {reason}")
+
 
 def walk_lengths(shortest: int, most: int) -> tuple[int, ...]:
     """Powers of two times the shortest length, up to `most`."""
@@ -82,19 +103,10 @@ def run_preflight(
         match message:
             case JobBegun():
                 began_s = clock.now_s()
-            case LayersChosen(layers):
-                findings.layers = layers
             case CaseCost(case, wall_s, _):
                 findings.add_cost(case, wall_s, since_s=clock.now_s() - began_s)
-            case CaseRefused(case, reason):
-                findings.refused[case.prefix_tokens] = reason
-            case SeriesSkipped(series, reason):
-                findings.skipped[series] = reason
-            case CheckDone(name, result, notice):
-                findings.checks[name] = result
-                findings.notices += [notice] if notice else []
-            case JobFailed(reason, refused):
-                raise PlanError(reason) if refused else MeasureError(f"preflight: {reason}")
+            case _:
+                findings.note(message)
     budget_s = job.plan.budget_s
     spent_s = 0.0 if left_s is None else budget_s - left_s
     _require_walked(findings, job, waited_s=clock.now_s() - asked_s, spent_s=spent_s)

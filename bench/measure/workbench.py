@@ -1,7 +1,6 @@
 """What one measuring process holds: the model (or some of its layers) on its device, and arms made from it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +9,12 @@ import torch
 from bench.arms import group
 from bench.arms.cache import sub_layout
 from bench.arms.case import Arm
-from bench.arms.depth import choose_layers
 from bench.arms.first_token import FirstTokenStep
 from bench.arms.gemm import GemmArm
 from bench.arms.hybrid import HybridArm
 from bench.arms.load import LoadArm
-from bench.arms.memory import MemoryShortError, available_bytes, keep_freed_memory
-from bench.arms.model import BuiltModel, build_model, describe_model
+from bench.arms.memory import keep_freed_memory
+from bench.arms.model import BuiltModel, build_model
 from bench.arms.prefill import Prefill, prefill_over
 from bench.arms.proof import Evidence, KernelEvidence, ServerEvidence
 from bench.arms.reading import LoadSettings, Reading
@@ -154,38 +152,6 @@ class Workbench:
             prefill_chunk=self.setup.plan.prefill_chunk,
             seed=seed,
         )
-
-
-def decide_layers(setup: Setup, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Indices of the layers that all processes of a sweep build, from the memory that is free now.
-
-    There is room beside them for the longest of `lengths` that the device holds at all; longer ones are refused
-    when they are measured.
-
-    Raises:
-        UnsupportedArchitectureError, MemoryShortError
-    """
-    plan, itemsize = setup.plan, DTYPES[setup.plan.dtype].itemsize
-    device = pick_device(plan.device, group.rank(), group.size())
-    kinds, elements, fixed = describe_model(setup.model.config, device.type)
-
-    def choose(tokens: int) -> tuple[int, ...]:
-        return choose_layers(
-            kinds,
-            [count * itemsize for count in elements],
-            fixed_bytes=fixed * itemsize,
-            available_bytes=available_bytes(device),
-            choice=plan.layers,
-            kv_bytes=setup.layout.bytes_at(tokens + plan.suffix_tokens) // len(kinds),
-        )
-
-    def choose_for_longest() -> tuple[int, ...]:
-        for tokens in reversed(lengths[1:]):
-            with suppress(MemoryShortError):
-                return choose(tokens)
-        return choose(lengths[0])
-
-    return group.of_first(choose_for_longest)
 
 
 def open_workbench(

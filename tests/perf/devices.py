@@ -4,9 +4,10 @@ import time
 from functools import cache
 
 from bench.measure.checks import SLOW_DTYPE_RATIO, compare_rates
+from bench.measure.layers import decide_layers
 from bench.measure.plan import Plan
 from bench.measure.setup import work_out
-from bench.measure.workbench import Workbench, decide_layers, open_workbench
+from bench.measure.workbench import Workbench, open_workbench
 
 
 def open_bench(model: str, dtype: str, *, tokens: int, layers: str) -> Workbench:
