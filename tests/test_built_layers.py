@@ -4,25 +4,28 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.analyse.analysis import analyse
+from bench.analyse.policy import choose_lengths
+from bench.analyse.tune import search_settings
 from bench.arms.case import Case
 from bench.arms.memory import MemoryShortError
-from bench.measure import worker
+from bench.measure import sweep, worker
 from bench.measure.checks import look_ahead
 from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.costs import CostBook
 from bench.measure.header import note_findings
 from bench.measure.jobs import CaseCost, Job, JobDone, LayersChosen, Message, Pass, PreflightJob, RoundJob
 from bench.measure.layers import decide_layers
-from bench.measure.plan import LoadSpec, Plan
+from bench.measure.plan import LoadSpec, Plan, SimulationSpec
 from bench.measure.preflight import Findings
 from bench.measure.prepare import look_ahead as carry_out
 from bench.measure.record import BuiltLayers, RunRecord, Sample, read_run, write_run
 from bench.measure.runner import Rounds, plan_round
-from bench.measure.setup import work_out
+from bench.measure.setup import Setup, work_out
 from bench.measure.site import Site
 from bench.show.facts import say_depth, suspect_codes
 from tests.sweeps import make_run, make_samples
@@ -192,3 +195,32 @@ def test_what_is_said_of_the_depth_is_true_of_all_samples() -> None:
     assert say_depth(_of_depths(36, 4)) == (
         "recompute scaled from 4 of 36 layers in some samples, of all layers in others"
     )
+
+
+@pytest.mark.parametrize("recorded", [SOME, None])
+def test_going_on_hands_over_what_is_recorded_and_checks_anew_where_nothing_is(
+    recorded: BuiltLayers | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[BuiltLayers | None, bool]] = []
+
+    def watch(setup: Setup, site: Site, **said: Any) -> Findings:  # noqa: ANN401
+        seen.append((said["layers"], said["checked"]))
+        return carry_out(setup, site, **said)
+
+    monkeypatch.setattr(sweep, "look_ahead", watch)
+    plan = Plan(
+        model="qwen3-8b",
+        tokens=(512, 2048),
+        num_rounds=1,
+        loads=(LoadSpec(backend="simulated"),),
+        simulation=SimulationSpec(),
+    )
+    hands = sweep.Hands(policy=choose_lengths, search=search_settings, observer=Silent())
+    folder = sweep.run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands)
+    begun = read_run(folder)
+    checks = {"dtype": {"ratio": 1.0}, "scaling": {"relative_error": 0.0}}
+    changes = {"state": "interrupted", "built_layers": recorded, "checks": checks}
+    write_run(folder, begun.model_copy(update=changes))
+    sweep.resume_sweep(folder, data_dir=tmp_path, hands=hands)
+    assert seen == [(None, False), (recorded, recorded is not None)]
+    assert read_run(folder).built_layers == recorded
