@@ -33,18 +33,23 @@ def test_equal_rounds_and_samples_are_said_once() -> None:
 def test_lengths_that_differ_give_a_range_and_a_crossing_its_own_lengths() -> None:
     run, samples = make_run(), _thinned()
     assert say_repeats(run, samples) == "2 to 6 rounds × 2 to 3 samples"
-    assert say_repeats(run, samples, crossings=(CROSSING,)) == "2 to 6 rounds × 2 to 3 samples"
-    far = replace(CROSSING, bracket=(8192, 16384))
+    # the rounds without load at 4,096 tokens have 2,048 and 8,192 around the crossing
+    near = say_repeats(run, samples, crossings=(CROSSING,))
+    assert near == "6 rounds × 2 to 3 samples around the crossing"
+    far = replace(CROSSING, tokens=Estimate(12_000.0))
     assert say_repeats(run, samples, crossings=(far,)) == "6 rounds × 3 samples around the crossing"
     assert say_repeats(run, samples, crossings=(far, far)).endswith(" around the crossings")
 
 
-def test_a_bracket_between_measured_lengths_takes_the_lengths_around_it() -> None:
-    between = replace(CROSSING, bracket=(2900, 3000))  # slopes lie between lengths
+def test_rounds_that_lie_on_one_side_of_the_crossing_tell_nothing_of_it() -> None:
+    between = replace(CROSSING, tokens=Estimate(2950.0))
     samples = [s for s in make_samples() if s.case.prefix_tokens in {2048, 4096} or s.round < 1]
     said = say_repeats(make_run(), samples, crossings=(between,))
     assert said == "6 rounds × 3 samples around the crossing"
-    outside = replace(CROSSING, extrapolated=True, bracket=(32768, 32768))
+    assert (
+        say_repeats(make_run(), samples, crossings=(CROSSING,)) == "1 round × 3 samples around the crossing"
+    )
+    outside = replace(CROSSING, extrapolated=True)
     assert say_repeats(make_run(), samples, crossings=(outside,)) == "1 to 6 rounds × 3 samples"
 
 

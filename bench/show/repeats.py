@@ -8,7 +8,7 @@ from bench.analyse.answer import Crossing
 from bench.analyse.select import samples_that_count
 from bench.measure.record import RunRecord, Sample
 
-Place = tuple[int, int]  # prefix tokens and round
+Rounds = dict[int, dict[int, tuple[int, int]]]  # by round, by length: samples of recompute and of load
 
 
 def say_repeats(
@@ -24,52 +24,58 @@ def say_repeats(
         run: whose samples these are.
         samples: all of them.
         series: load series whose answer it is; None counts all.
-        crossings: where the answer is; only the lengths around them count then, and it is said where others have
-            more or fewer.
+        crossings: the answer.  Then the rounds count that measured on both sides of a crossing, with their samples at
+            the nearest lengths there; and it is said where that is not what every length has.
     """
     arms = list(_count_arms(run, samples, series))
-    everywhere = _say(arms)
+    everywhere = _say([at for rounds in arms for at in _by_length(rounds)])
     measured = [crossing for crossing in crossings if not crossing.extrapolated]
     if not measured:
         return everywhere
-    lengths = sorted({tokens for recompute, load in arms for tokens, _ in recompute.keys() & load.keys()})
-    near = {tokens for crossing in measured for tokens in _around(lengths, crossing.bracket)}
-    said = _say([(_at(recompute, near), _at(load, near)) for recompute, load in arms])
+    said = _say([_around(rounds, crossing.tokens.value) for rounds in arms for crossing in measured])
     return said if said == everywhere else f"{said} around the crossing{'s' * (len(measured) != 1)}"
 
 
 def _count_arms(
     run: RunRecord, samples: Sequence[Sample], series: Collection[str] | None
-) -> Iterator[tuple[Counter[Place], Counter[Place]]]:
-    """Samples of recompute and of each load series by length and round, of those that answer what was asked."""
+) -> Iterator[Rounds]:
+    """Rounds of each load series that measured recompute too, of samples that answer what was asked."""
     asked = [sample for sample in samples if sample.case.suffix_tokens == run.plan.suffix_tokens]
     recompute = _count([sample for sample in asked if sample.case.arm == "recompute"])
     for name in dict.fromkeys(sample.case.series for sample in asked if sample.case.arm == "load"):
         if series is None or name in series:
-            yield recompute, _count(samples_that_count(run, asked, name))
+            load = _count(samples_that_count(run, asked, name))
+            rounds: Rounds = {}
+            for number, tokens in sorted(recompute.keys() & load.keys()):
+                rounds.setdefault(number, {})[tokens] = recompute[number, tokens], load[number, tokens]
+            yield rounds
 
 
-def _count(samples: Sequence[Sample]) -> Counter[Place]:
-    return Counter((sample.case.prefix_tokens, sample.round) for sample in samples)
+def _count(samples: Sequence[Sample]) -> Counter[tuple[int, int]]:
+    return Counter((sample.round, sample.case.prefix_tokens) for sample in samples)
 
 
-def _at(counts: Counter[Place], lengths: Collection[int]) -> Counter[Place]:
-    return Counter({place: count for place, count in counts.items() if place[0] in lengths})
+def _by_length(rounds: Rounds) -> Iterator[list[tuple[int, ...]]]:
+    """The samples of each round at every length."""
+    for tokens in sorted({tokens for lengths in rounds.values() for tokens in lengths}):
+        yield [lengths[tokens] for lengths in rounds.values() if tokens in lengths]
 
 
-def _around(lengths: Sequence[int], bracket: tuple[int, int]) -> Sequence[int]:
-    """The lengths from the last that is not above the bracket to the first that is not below it."""
-    return lengths[max(bisect_right(lengths, bracket[0]) - 1, 0) : bisect_left(lengths, bracket[1]) + 1]
+def _around(rounds: Rounds, tokens: float) -> list[tuple[int, ...]]:
+    """The samples of each round at its nearest lengths on both sides of `tokens`; rounds that have none are left out."""
+    found = []
+    for lengths in rounds.values():
+        ordered = sorted(lengths)
+        below, above = bisect_right(ordered, tokens) - 1, bisect_left(ordered, tokens)
+        if below >= 0 and above < len(ordered):
+            found.append((*lengths[ordered[below]], *lengths[ordered[above]]))
+    return found
 
 
-def _say(arms: Sequence[tuple[Counter[Place], Counter[Place]]]) -> str:
-    rounds: set[int] = set()
-    repeats: set[int] = set()
-    for recompute, load in arms:
-        both = recompute.keys() & load.keys()
-        rounds.update(Counter(tokens for tokens, _ in both).values())
-        repeats.update(counts[place] for counts in (recompute, load) for place in both)
-    return f"{_say_range(rounds, 'round')} × {_say_range(repeats, 'sample')}"
+def _say(places: Sequence[Sequence[Sequence[int]]]) -> str:
+    """Of places on the length axis, each with the samples of its rounds."""
+    repeats = {count for rounds in places for counts in rounds for count in counts}
+    return f"{_say_range({len(rounds) for rounds in places}, 'round')} × {_say_range(repeats, 'sample')}"
 
 
 def _say_range(counts: Collection[int], noun: str) -> str:
