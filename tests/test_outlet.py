@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import bench.__main__
 from bench.measure.record import Notice, write_run
 from bench.measure.writer import SampleWriter
+from bench.show.facts import data_path
 from bench.verbs import compare, report
 from bench.verbs.options import Outlet
 from tests.tier_sweeps import MEMORY, NEVER, make_tier_run, make_tier_samples
@@ -84,3 +86,12 @@ def test_compare_ends_with_3_only_where_something_is_suspect(tmp_path: Path) -> 
     (second / "run.json").write_text(json.dumps(header))
     code, said = invoke(compare.compare, first, second)
     assert (code, "wrong_answer" in said) == (3, True)
+
+
+def test_a_foreign_data_path_is_cleaned_where_tables_take_it() -> None:
+    run = make_tier_run((MEMORY,))
+    samples = [
+        replace(s, outcome=replace(s.outcome, data_path=EVIL)) if s.case.arm == "load" else s
+        for s in make_tier_samples((MEMORY,))
+    ]
+    assert data_path(run, samples, series=MEMORY.series) == "]0;title[2J31mname line"
