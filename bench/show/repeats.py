@@ -63,7 +63,7 @@ def _by_length(rounds: Rounds) -> Iterator[list[tuple[int, ...]]]:
 
 def _around(rounds: Rounds, tokens: float) -> list[tuple[int, ...]]:
     """The samples of each round at its nearest lengths on both sides of `tokens`; rounds that have none are left out."""
-    found = []
+    found: list[tuple[int, ...]] = []
     for lengths in rounds.values():
         ordered = sorted(lengths)
         below, above = bisect_right(ordered, tokens) - 1, bisect_left(ordered, tokens)
