@@ -50,7 +50,7 @@ def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[Pairing, .
     names += [series for arm, series, _ in tables if arm == "load"]
     pairings = []
     for series in dict.fromkeys(names):
-        suffix = _find_suffix(tables, recompute_series, series)
+        suffix = _find_suffix(run, tables, recompute_series, series=series)
         pairings.append(
             Pairing(
                 series=series,
@@ -63,6 +63,7 @@ def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[Pairing, .
                 load_next=select_load(run, series, tables.get(("load", series, suffix), {}))
                 if suffix
                 else Selection({}),
+                suffix_tokens=suffix,
                 chunk_tokens=_find_chunk(run, series),
                 gemm_flops_per_s=gemm,
             )
@@ -94,11 +95,11 @@ def _find_recompute_series(run: RunRecord, tables: Tables) -> str | None:
     return next(iter(names), None)
 
 
-def _find_suffix(tables: Tables, recompute_series: str | None, series: str) -> int:
-    """The shortest suffix that both arms were timed with; 0 for none."""
+def _find_suffix(run: RunRecord, tables: Tables, recompute_series: str | None, *, series: str) -> int:
+    """The shortest suffix that both arms were timed with, else the one asked for; 0 for none."""
     ours = {suffix for arm, name, suffix in tables if arm == "recompute" and name == recompute_series}
     theirs = {suffix for arm, name, suffix in tables if arm == "load" and name == series}
-    return min((ours & theirs) - {0}, default=0)
+    return min((ours & theirs) - {0}, default=run.plan.suffix_tokens)
 
 
 def _find_chunk(run: RunRecord, series: str) -> int:

@@ -120,7 +120,7 @@ def recompute_series(run: RunRecord, samples: Sequence[Sample]) -> tuple[str, ..
 
 
 def _seen(values: Iterable[str | None]) -> str:
-    return " and ".join(sorted({value for value in values if value is not None}))
+    return printable(" and ".join(sorted({value for value in values if value is not None})))
 
 
 def data_path(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
@@ -174,14 +174,6 @@ def say_depth(samples: Sequence[Sample]) -> str | None:
         return None
     said = f"recompute scaled from {' or '.join(str(some) for some, _ in scaled)} of {scaled[0][1]} layers"
     return said if len(scaled) == len(depths) else f"{said} in some samples, of all layers in others"
-
-
-def say_repeats(samples: Sequence[Sample]) -> str:
-    """Rounds and samples of the arms that were really measured; the matrix rate is no arm."""
-    arms = [sample for sample in samples if sample.case.arm != "gemm"]
-    rounds = len({sample.round for sample in arms})
-    repeats = max((sample.sample for sample in arms), default=-1) + 1
-    return f"{rounds} round{'s' * (rounds != 1)} × {repeats} sample{'s' * (repeats != 1)}"
 
 
 def points_of(analysis: Analysis, series: str) -> list[Point]:
@@ -263,19 +255,6 @@ def suspect_codes(
     harmless = harmless_codes(run)
     found = say_notices(run, samples, analysis, series=series)
     return tuple(printable(code) for code in found if code not in harmless)
-
-
-def is_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> bool:
-    """True when the main answer is decided, and nothing makes it or another series of the run suspect."""
-    spot = main_spot(run, analysis)
-    if spot is None or spot.verdict == "inconclusive":
-        return False
-    harmless = harmless_codes(run)
-    return not (
-        failed_checks(run)
-        or suspect_codes(run, samples, analysis, series=spot.series)
-        or any(notice.code not in harmless for notice in run.notices)
-    )
 
 
 def harmless_codes(run: RunRecord) -> frozenset[str]:
