@@ -161,15 +161,22 @@ def backend_name(run: RunRecord, series: str) -> str | None:
     )
 
 
+def depths_of(samples: Sequence[Sample]) -> list[tuple[int, int]]:
+    """(layers that ran, layers of the model) of the recompute arm, each once, fewest first; empty where unknown."""
+    outcomes = [sample.outcome for sample in samples if sample.case.arm == "recompute"]
+    return sorted(
+        {
+            (outcome.measured_layers, outcome.total_layers)
+            for outcome in outcomes
+            if outcome.measured_layers is not None and outcome.total_layers is not None
+        }
+    )
+
+
 def say_depth(samples: Sequence[Sample]) -> str | None:
     """ "recompute scaled from 4 of 36 layers", or None when the whole model ran; every depth that was sampled."""
-    outcomes = [sample.outcome for sample in samples if sample.case.arm == "recompute"]
-    depths = {
-        (outcome.measured_layers, outcome.total_layers)
-        for outcome in outcomes
-        if outcome.measured_layers is not None and outcome.total_layers is not None
-    }
-    scaled = sorted((some, every) for some, every in depths if some < every)
+    depths = depths_of(samples)
+    scaled = [(some, every) for some, every in depths if some < every]
     if not scaled:
         return None
     said = f"recompute scaled from {' or '.join(str(some) for some, _ in scaled)} of {scaled[0][1]} layers"
