@@ -42,7 +42,9 @@ def find_interface(host: str, port: int, root: Path = ROOT) -> Interface:
             local = str(probe.getsockname()[0]).partition("%")[0]
     except OSError:
         return Interface(None, None)
-    if local == str(address[0]).partition("%")[0]:  # of this machine itself: whatever has it, lo carries the bytes
+    if (
+        local == str(address[0]).partition("%")[0]
+    ):  # of this machine itself: whatever has it, lo carries the bytes
         return Interface("lo", _read_speed("lo", root))
     for name, addresses in psutil.net_if_addrs().items():
         if any(found.address.partition("%")[0] == local for found in addresses):

@@ -80,4 +80,9 @@ def test_a_body_that_stops_coming_is_given_up_long_before_the_limit_of_the_whole
 
 def test_an_upload_has_time_for_its_bytes_and_all_else_half_a_minute_at_most() -> None:
     assert (LIMITS.silence_s, LIMITS.answer_s) == (30.0, 15.0)
-    assert [LIMITS.upload_s(num_bytes) for num_bytes in (0, 1 << 20, 32 << 20, 512 << 20)] == [32, 32, 64, 1024]
+    assert [LIMITS.upload_s(num_bytes) for num_bytes in (0, 1 << 20, 32 << 20, 512 << 20)] == [
+        32,
+        32,
+        64,
+        1024,
+    ]

@@ -28,15 +28,20 @@ def _stopped_after(tmp_path: Path, *messages: Message) -> list[tuple[str, str, b
 
 def test_a_round_that_had_to_be_ended_makes_the_run_suspect_and_says_where_it_was(tmp_path: Path) -> None:
     sample = Sample(
-        round=0, order=0, sample=0, started_s=0.0, case=Case("load", "s3/best", 200), outcome=Outcome(seconds=1.0)
+        round=0,
+        order=0,
+        sample=0,
+        started_s=0.0,
+        case=Case("load", "s3/best", 200),
+        outcome=Outcome(seconds=1.0),
     )
     ((code, message, suspect),) = _stopped_after(tmp_path, SampleTaken(sample, 1.0))
     assert (code, suspect) == ("round_stopped", True)
     assert message.startswith("round 1: its process did not answer any more after the deadline and was ended")
-    assert "it had given 1 sample, the last of s3/best at 200 tokens" in message
+    assert "samples that it had given: 1, the last of s3/best at 200 tokens" in message
 
 
 def test_a_round_that_never_gave_a_sample_is_said_to(tmp_path: Path) -> None:
     ((code, message, _),) = _stopped_after(tmp_path)
     assert code == "round_stopped"
-    assert "it had given no sample;" in message
+    assert "had given: 0; a drive" in message

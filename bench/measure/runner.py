@@ -13,6 +13,7 @@ from bench.measure.jobs import (
     JobDone,
     JobFailed,
     JobStopped,
+    Message,
     RoundJob,
     SampleTaken,
     SeriesFailed,
@@ -177,29 +178,32 @@ def _measure_round(
                 rounds.samples.append(sample)
                 rounds.costs.add(sample.case, wall_s)
                 observer.on_sample(sample)
-            case CaseRefused(case, reason):
-                _drop_from(rounds, case.prefix_tokens, reason)
-            case SeriesFailed(series, reason):
-                _drop_series(rounds, series, f"round {job.number + 1}: {reason}")
             case JobFailed(reason):
                 raise MeasureError(f"round {job.number + 1}: {reason}")
-            case JobStopped():
-                rounds.notices.append(_notice_stopped(rounds, job))
             case JobDone(next_chunk):
                 rounds.first_chunk.update(next_chunk)
+            case _:
+                _do_without(rounds, job, message)
+
+
+def _do_without(rounds: Rounds, job: RoundJob, message: Message) -> None:
+    """Go on without what could not be measured, and say so."""
+    match message:
+        case CaseRefused(case, reason):
+            _drop_from(rounds, case.prefix_tokens, reason)
+        case SeriesFailed(series, reason):
+            _drop_series(rounds, series, f"round {job.number + 1}: {reason}")
+        case JobStopped():
+            rounds.notices.append(_notice_stopped(rounds, job))
 
 
 def _notice_stopped(rounds: Rounds, job: RoundJob) -> Notice:
     """A round that had to be ended: a file system or a server that hangs is told by nothing else."""
     taken = [sample.case for sample in rounds.samples if sample.round == job.number]
-    after = (
-        f"{len(taken)} {'sample' if len(taken) == 1 else 'samples'}, the last of {taken[-1].series} at {taken[-1].prefix_tokens} tokens"
-        if taken
-        else "no sample"
-    )
+    last = f", the last of {taken[-1].series} at {taken[-1].prefix_tokens} tokens" if taken else ""
     message = (
-        f"round {job.number + 1}: its process did not answer any more after the deadline and was ended; it "
-        f"had given {after}; a drive or a server that hangs does that, or a far slower call than before"
+        f"round {job.number + 1}: its process did not answer any more after the deadline and was ended; samples that it "
+        f"had given: {len(taken)}{last}; a drive or a server that hangs does that, or a far slower call than before"
     )
     return Notice(code="round_stopped", message=message)
 

@@ -178,7 +178,9 @@ def _search(drive: Drive, job: SearchJob, *, until_s: float) -> SettingSearch:
     start_s = drive.now_s()
     tokens = choose_tokens(drive, job.most_tokens, limit_s=until_s - start_s)
     choice = unless_failed(
-        _ask(job.decide, drive, tokens, seed=job.plan.seed, until_s=until_s), drive.space.default, failed=drive.failed
+        _ask(job.decide, drive, tokens, seed=job.plan.seed, until_s=until_s),
+        drive.space.default,
+        failed=drive.failed,
     )
     return SettingSearch(
         chosen=choice.setting,

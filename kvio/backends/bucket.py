@@ -36,7 +36,7 @@ CAUSES = {  # what servers say in their answers -> what to say and to try; the f
     "403 Forbidden": "access denied; check the credentials in the environment",
     "InvalidBucketName": "the server takes no bucket of that name",
     "credential": "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "timed out": "it did not answer in time; the server hangs, or the way to it is cut",
+    "kind: Timeout": "it did not answer in time; the server hangs, or the way to it is cut",
     "error sending request": "no answer; check the endpoint, and that the server runs",
 }
 
