@@ -233,9 +233,7 @@ def _find_homes(tiers: Sequence[Tier], seconds: Mapping[str, Medians]) -> tuple[
     return tuple(_find_home(tokens, at[tokens], seconds) for tokens in sorted(at))
 
 
-def _find_home(
-    tokens: int, found: Sequence[tuple[Tier, Point]], seconds: Mapping[str, Medians]
-) -> Home:
+def _find_home(tokens: int, found: Sequence[tuple[Tier, Point]], seconds: Mapping[str, Medians]) -> Home:
     winners = sorted(((tier, point) for tier, point in found if judge(point) == "beats"), key=_price)
     cheap = PLACES.index(winners[0][0].place) if winners else -1
     undecided = tuple(
