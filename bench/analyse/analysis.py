@@ -35,6 +35,7 @@ def analyse(run: RunRecord, samples: Sequence[Sample]) -> Analysis:
     ]
     if not pairings:
         notices.append("no_load_series: nothing to compare with recompute")
+    notices += _notice_depths(samples)
     tables = {series: table for (arm, series, _), table in tabulate(samples).items() if arm == "hybrid"}
     hybrids = make_curves(run, pairings, tables)
     return Analysis(points, spots, _fits(pairings), tuple(dict.fromkeys(notices)), hybrids)
@@ -67,6 +68,20 @@ def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[Pairing, .
             )
         )
     return tuple(pairings)
+
+
+def _notice_depths(samples: Sequence[Sample]) -> list[str]:
+    """Say so when seconds scaled from one depth are pooled with those of another: each is wrong by its own error."""
+    depths: dict[str, set[int]] = {}
+    for sample in samples:
+        if sample.outcome.measured_layers is not None:
+            depths.setdefault(sample.case.series, set()).add(sample.outcome.measured_layers)
+    return [
+        f"mixed_depths: samples of {series} with {' and '.join(map(str, sorted(found)))} layers are pooled, "
+        "though each depth has a scaling error of its own; sweep again to have one"
+        for series, found in depths.items()
+        if len(found) > 1
+    ]
 
 
 def _find_recompute_series(run: RunRecord, tables: Tables) -> str | None:

@@ -77,7 +77,7 @@ def gap_whole(model: TimeModel, recompute: Pick = "value", load: Pick = "value",
     def gap(tokens: float) -> float:
         n = max(round(tokens), 2)
         recompute_s, load_s = model.pair_s(n, recompute, load, scale=scale)
-        return 1 - load_s / recompute_s
+        return 1 - load_s / recompute_s if recompute_s > 0 else -1.0
 
     return gap
 

@@ -161,23 +161,19 @@ def backend_name(run: RunRecord, series: str) -> str | None:
     )
 
 
-def scaled_depth(samples: Sequence[Sample]) -> tuple[int, int] | None:
-    """(measured layers, total layers) when the recompute arm was scaled from a shallower stack."""
-    depths = [
-        (sample.outcome.measured_layers, sample.outcome.total_layers)
-        for sample in samples
-        if sample.case.arm == "recompute"
-    ]
-    scaled = [
-        (some, every) for some, every in depths if some is not None and every is not None and some < every
-    ]
-    return min(scaled) if scaled else None
-
-
 def say_depth(samples: Sequence[Sample]) -> str | None:
-    """ "recompute scaled from 4 of 36 layers", or None when the whole model ran."""
-    depth = scaled_depth(samples)
-    return None if depth is None else f"recompute scaled from {depth[0]} of {depth[1]} layers"
+    """ "recompute scaled from 4 of 36 layers", or None when the whole model ran; every depth that was sampled."""
+    outcomes = [sample.outcome for sample in samples if sample.case.arm == "recompute"]
+    depths = {
+        (outcome.measured_layers, outcome.total_layers)
+        for outcome in outcomes
+        if outcome.measured_layers is not None and outcome.total_layers is not None
+    }
+    scaled = sorted((some, every) for some, every in depths if some < every)
+    if not scaled:
+        return None
+    said = f"recompute scaled from {' or '.join(str(some) for some, _ in scaled)} of {scaled[0][1]} layers"
+    return said if len(scaled) == len(depths) else f"{said} in some samples, of all layers in others"
 
 
 def say_repeats(samples: Sequence[Sample]) -> str:
