@@ -195,11 +195,12 @@ def spots_of(analysis: Analysis, series: str) -> list[SweetSpot]:
 
 
 def main_spot(run: RunRecord, analysis: Analysis) -> SweetSpot | None:
-    """The answer to say first: C* (P* where that was asked) of the median for the first load series."""
+    """The answer to say first: C* (P* where that was asked) of the median for the first load series that was measured."""
     ordered = [spot for series in load_series(run, analysis) for spot in spots_of(analysis, series)]
     kind = "marginal" if run.plan.suffix_tokens else "whole"
     asked = [spot for spot in ordered if spot.kind == kind and spot.statistic == "p50"]
-    return next(iter([*asked, *ordered]), None)
+    measured = [spot for spot in asked if spot.measured_range is not None]
+    return next(iter([*measured, *asked, *ordered]), None)
 
 
 def asked_spot(run: RunRecord, analysis: Analysis, series: str) -> SweetSpot | None:
