@@ -42,6 +42,7 @@ from bench.measure.workbench import (
 )
 from kvio.backends.protocol import KVIOError
 from kvio.child import die_with_parent
+from kvio.threads import needing_threads
 
 REFUSALS = (
     CacheMismatchError,
@@ -68,8 +69,9 @@ def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
     try:
         if seat is not None:
             _sit_down(seat, job)
-        for message in _carry_out(job, MonotonicClock()):
-            pipe.send(message)
+        with needing_threads("the threads beside the reading ones"):
+            for message in _carry_out(job, MonotonicClock()):
+                pipe.send(message)
     except RuntimeError as error:
         loss = group.describe_loss(error)
         if loss is None:
@@ -81,6 +83,10 @@ def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
         pipe.send(JobFailed(str(error), refused=isinstance(job, PreflightJob)))
     except (BrokenPipeError, EOFError, ConnectionResetError):
         os._exit(1)  # the runner is gone; nobody is left to tell
+    except OSError as error:
+        if error.filename is None:  # nothing that a user could look at
+            raise
+        pipe.send(JobFailed(f"{error.filename}: {error.strerror}", refused=isinstance(job, PreflightJob)))
 
 
 def _receive(pipe: Connection) -> Job:
