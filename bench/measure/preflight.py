@@ -57,6 +57,19 @@ class Findings:
         self.costs.add(case, wall_s)
         self.walked.append(case.prefix_tokens)
 
+    def note(self, message: CaseRefused | SeriesSkipped | SeriesFailed | CheckDone) -> None:
+        """Keep what was told of a length, a series or a check."""
+        match message:
+            case CaseRefused(case, reason):
+                self.refused[case.prefix_tokens] = reason
+            case SeriesSkipped(series, reason):
+                self.skipped[series] = reason
+            case SeriesFailed(series, reason):
+                self.failed[series] = reason
+            case CheckDone(name, result, notice):
+                self.checks[name] = result
+                self.notices += [notice] if notice else []
+
 
 def walk_lengths(shortest: int, most: int) -> tuple[int, ...]:
     """Powers of two times the shortest length, up to `most`."""
@@ -90,15 +103,8 @@ def run_preflight(
                 began_s = clock.now_s()
             case CaseCost(case, wall_s, _):
                 findings.add_cost(case, wall_s, since_s=clock.now_s() - began_s)
-            case CaseRefused(case, reason):
-                findings.refused[case.prefix_tokens] = reason
-            case SeriesSkipped(series, reason):
-                findings.skipped[series] = reason
-            case SeriesFailed(series, reason):
-                findings.failed[series] = reason
-            case CheckDone(name, result, notice):
-                findings.checks[name] = result
-                findings.notices += [notice] if notice else []
+            case CaseRefused() | SeriesSkipped() | SeriesFailed() | CheckDone():
+                findings.note(message)
             case JobFailed(reason, refused):
                 raise PlanError(reason) if refused else MeasureError(f"preflight: {reason}")
     budget_s = job.plan.budget_s
