@@ -3,7 +3,7 @@
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.measure.plan import PlanError
@@ -17,7 +17,11 @@ from bench.measure.stores import StorePlan, chunks_at_once, create_stores, plan_
 from kvio.chunks import ChunkGeometry
 
 FILL_SHARE = 0.3  # of what is left of the budget: so long all files together may take
-PROBE_CHUNKS = 4  # as many are written, and placed, at once
+PROBE_S = 1.0  # where one chunk takes longer, there is no time to try more
+PROBE_CHUNKS = (
+    4,
+    32,
+)  # else so many are tried, for several are written and placed at once, and a store has its fixed cost
 
 ChunkSeconds = Mapping[ChunkGeometry, float]
 
@@ -62,23 +66,31 @@ def price_chunks(
     """Seconds that one more chunk takes, of all ranks, until every series can read it; by geometry."""
     assert site.scratch is not None
     chunk_s = {}
-    for plan in plan_stores(setup, site.scratch, longest=rounds.allowed[0]):
-        probe = StorePlan(
-            plan.geometry,
-            plan.loads,
-            plan.directory.with_name(f"probe-{plan.directory.name}"),
-            1,
-            min(PROBE_CHUNKS, plan.least_chunks),
-        )
-        began_s = site.clock.now_s()
-        directories = create_stores(setup, [probe])
-        # a store that the run starts in this machine's memory takes no time to speak of, but some to start
-        remote = {load.name for load in plan.loads if (server := find_server(load)) and server.address.host}
-        placed = {name: directory for name, directory in directories.items() if name in remote}
-        _place(rounds, site, placed, observer=observer)
-        chunk_s[plan.geometry] = (site.clock.now_s() - began_s) / probe.num_chunks
-        shutil.rmtree(probe.directory, ignore_errors=True)
+    for plan in plan_stores(setup, site.scratch, longest=rounds.allowed[-1]):
+        one_s = _time_chunks(plan, 1, rounds, setup=setup, site=site, observer=observer)
+        if one_s <= PROBE_S:
+            fewest, most = PROBE_CHUNKS
+            count = min(plan.num_chunks, fewest if one_s * fewest > PROBE_S else most)
+            one_s = _time_chunks(plan, count, rounds, setup=setup, site=site, observer=observer) / count
+        chunk_s[plan.geometry] = one_s
     return chunk_s
+
+
+def _time_chunks(
+    plan: StorePlan, num_chunks: int, rounds: Rounds, *, setup: Setup, site: Site, observer: Observer
+) -> float:
+    """Seconds to write a store of so many chunks, and to place it; nothing of it stays in the scratch directory."""
+    directory = plan.directory.with_name(f"probe-{num_chunks}-{plan.directory.name}")
+    # a store that the run starts in this machine's memory takes no time to speak of, but some to start
+    remote = {load.name for load in plan.loads if (server := find_server(load)) and server.address.host}
+    began_s = site.clock.now_s()
+    written = create_stores(setup, [replace(plan, directory=directory, num_chunks=num_chunks)])
+    _place(
+        rounds, site, {name: found for name, found in written.items() if name in remote}, observer=observer
+    )
+    took_s = site.clock.now_s() - began_s
+    shutil.rmtree(directory, ignore_errors=True)
+    return took_s
 
 
 def _place(rounds: Rounds, site: Site, directories: Mapping[str, Path], *, observer: Observer) -> None:
