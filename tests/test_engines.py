@@ -9,7 +9,8 @@ import pytest
 
 from bench.analyse.costmodel import CostModel
 from bench.analyse.published import Row, read_rows
-from bench.analyse.rowcheck import check_rows, count_inside, describe_row, median_error
+from bench.analyse.rowcheck import check_rows, count_inside, median_error
+from bench.analyse.rowmachine import describe_row
 from bench.catalog.devices import HERE, read_devices
 
 PUBLISHED = HERE / "published.csv"

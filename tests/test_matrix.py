@@ -21,7 +21,7 @@ from bench.measure.plan import PlanError
 from bench.show.calculated import PlaceError
 from bench.show.matrix_figure import count_missing, draw_curves, draw_matrix
 from bench.show.numbers import round_digits
-from bench.verbs.matrix import matrix
+from bench.verbs.matrix import CURVE_COLUMNS, matrix
 
 ROOT = Path(__file__).parent.parent
 LLAMA = resolve_model("llama-3.1-8b")
@@ -140,3 +140,53 @@ def test_cells_that_cannot_be_computed_are_counted_with_their_reason_and_stand_i
     assert legend is not None
     assert "—: the weights do not fit into 8 GPUs" in [text.get_text() for text in legend.get_texts()]
     assert count_missing(fill_matrix(["llama-3.1-8b"], ["h100-sxm"], ["pm9a3"], read_devices())) == []
+
+
+@pytest.mark.parametrize(
+    ("models", "gpus", "dtype", "reason"),
+    [
+        ("llama-3.1-8b", "A100,H100", "fp8", "a100-sxm-80gb: fp8_flops_per_s is unknown"),
+        ("llama-3.1-8b,phi-4", "T4", "bfloat16", "40 attention heads (10 of K and V)"),
+    ],
+    ids=["no-fp8-units", "ranks-do-not-divide"],
+)
+def test_a_curve_that_cannot_be_computed_is_left_out_with_its_reason(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    models: str,
+    gpus: str,
+    dtype: str,
+    reason: str,
+) -> None:
+    matrix(models=models, gpus=gpus, ssds="pm9a3", dtype=dtype, results=tmp_path, folder=tmp_path / "out")
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert f"no curve of bandwidth: 1 of 2: {reason}" in said
+    assert f"cannot be computed: 1 of the modelled cells: {reason}" in said
+    curves = pd.read_csv(tmp_path / "out" / "bandwidth.csv")
+    assert len(curves.groupby(["model", "device"])) == 1
+    for model in models.split(","):
+        assert (tmp_path / "out" / f"bandwidth-{model}.png").exists()
+
+
+def test_curves_of_nothing_are_a_table_without_rows(tmp_path: Path) -> None:
+    matrix(
+        models="deepseek-v3", gpus="L4", ssds="pm9a3", dtype="bf16", results=tmp_path, folder=tmp_path / "out"
+    )
+    assert pd.read_csv(tmp_path / "out" / "bandwidth.csv").columns.tolist() == list(CURVE_COLUMNS)
+
+
+def test_other_names_of_a_dtype_take_as_many_gpus() -> None:
+    devices, model = read_devices(), resolve_model("llama-3.1-70b")
+    names = ("fp8", "float8", "fp8_e4m3", "bf16", "bfloat16")
+    assert [choose_ranks(model, "H100", devices, name) for name in names] == [1, 1, 1, 2, 2]
+    with pytest.raises(CatalogError, match="dtype 'int3' has no modelled rate"):
+        fill_matrix(["llama-3.1-8b"], ["H100"], ["pm9a3"], devices, dtype="int3")
+
+
+def test_a_cell_on_unknown_memory_says_that_the_fit_was_not_checked(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[gpus.new]\nname = "New"\nbf16_flops_per_s = 1e15\n')
+    (cell,) = fill_matrix(["llama-3.1-70b"], ["new"], ["pm9a3"], read_devices(file))
+    assert cell.verdict is not None
+    assert cell.reason.endswith("the memory of New is unknown: whether the weights fit was not checked")

@@ -91,6 +91,28 @@ def test_of_several_tiers_in_one_place_the_fastest_is_the_home() -> None:
     assert (last.prefix_tokens, last.series) == (8000, "posix/best")
 
 
+LEVEL = Way("uring", bytes_per_s=3.9e9, fixed_s=0.1875, spread=0.1)  # 2.5 % behind DISK in transfer, rounds 20 % apart
+
+
+def test_tiers_of_one_place_that_rounds_cannot_tell_apart_are_named_together() -> None:
+    ways = (SLOW_DISK, DISK, LEVEL)
+    table = tiers_of(ways)
+    last = table.homes[-1]
+    assert (last.series, last.ties) == ("posix/best", ("uring/best",))  # lmcache is slower in every round
+    assert say_homes(make_tier_run(ways), table)[-1] == (
+        "at 4,000 to 8,000 tokens the cheapest tier that beats recompute is local disk: "
+        "posix, best layout or uring, best layout (the same within the noise)"
+    )
+    cells = tier_frame(table).set_index("series")["cheapest_at_tokens"]
+    assert cells["posix/best"] == cells["uring/best"] == "4000;8000"
+    assert "8000" not in str(cells["posix/lmcache"])
+
+
+def test_the_same_noise_in_both_hides_no_difference() -> None:
+    slower = Way("uring", bytes_per_s=3.9e9, fixed_s=0.1875)
+    assert tiers_of((DISK, slower)).homes[-1].ties == ()
+
+
 def test_a_cheaper_tier_whose_rounds_disagree_is_named_and_not_chosen() -> None:
     (*_, last) = tiers_of((MEMORY, WILD)).homes
     assert (last.series, last.undecided) == ("hostmem/best", ("s3/best",))

@@ -26,10 +26,13 @@ NOISES = {
 }
 
 
+MOST_ROUNDS = 24  # a sweep goes on until it is precise, where the budget allows
+
+
 def sweep(how: str, truth: Truth, noise: Noise, seed: int) -> Swept:
     rng = np.random.default_rng([seed, 20])
     if how == "adaptive":
-        return sweep_adaptively(truth, noise, setting=Setting(), rng=rng)
+        return sweep_adaptively(truth, noise, setting=Setting(num_rounds=MOST_ROUNDS), rng=rng)
     return sweep_grid(POWERS, truth, noise, setting=Setting(), rng=rng)
 
 
@@ -62,13 +65,15 @@ def test_the_value_is_unbiased_whatever_lengths_were_chosen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOISES)
-def test_refinement_costs_a_fifth_of_an_even_grid_and_reaches_ten_percent(name: str) -> None:
+def test_refinement_reaches_ten_percent_in_a_fifth_of_the_time_of_an_even_grid_of_eight_rounds(
+    name: str,
+) -> None:
     rng = np.random.default_rng(0)
-    even_s = sweep_grid(EVEN, TRUTH, NOISES[name], setting=Setting(), rng=rng).cost_s
+    even_s = sweep_grid(EVEN, TRUTH, NOISES[name], setting=Setting(num_rounds=8), rng=rng).cost_s
     found = trials("adaptive", name)
-    assert float(np.median([cost for _, cost in found])) <= even_s / 5
-    widths = [half_width(r.crossings[0].tokens) for r, _ in found if r.verdict == "crossover"]
-    assert float(np.median([width for width in widths if width is not None])) <= 0.105
+    widths = [half_width(reading.crossings[0].tokens) for reading, _ in found if reading.crossings]
+    assert sum(width is not None and width <= 0.1 for width in widths) >= 0.97 * NUM_TRIALS
+    assert max(cost for _, cost in found) <= even_s / 5
 
 
 # the verdict that is true over 256 … 32768 tokens

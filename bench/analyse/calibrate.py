@@ -12,7 +12,7 @@ Draper and Smith, Applied Regression Analysis, section 8.2), so they widen away 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,25 +109,25 @@ class ArmFit:
 
 
 Basis = Callable[[int], Sequence[float]]
+# seconds by length; pairs where a length may have been measured more than once
+Times = Mapping[int, float] | Sequence[tuple[int, float]]
 
 
 def fit_arm(
-    seconds: Mapping[int, float], basis: Basis, *, tied: Tie | None = None, anchored: Anchor | None = None
+    seconds: Times, basis: Basis, *, tied: Tie | None = None, anchored: Anchor | None = None
 ) -> ArmFit:
     """Non-negative coefficients of `basis` that give `seconds` with the least relative error.
 
     Args:
-        seconds: measured, by length; at least MIN_LENGTHS.
+        seconds: measured, of at least MIN_LENGTHS lengths.
         tied: two coefficients that are about equal, of a basis in seconds.
         anchored: a coefficient that is about known.
 
     Raises:
         CalibrationError: fewer lengths.
     """
-    lengths = sorted(seconds)
-    if len(lengths) < MIN_LENGTHS:
-        raise CalibrationError(f"calibration needs {MIN_LENGTHS} measured lengths, not {len(lengths)}")
-    times = np.array([seconds[n] for n in lengths])
+    lengths, measured = zip(*_points(seconds), strict=True)
+    times = np.array(measured)
     rows = np.array([basis(n) for n in lengths]) / times[:, None]
     scale = np.abs(rows).max(axis=0)
     scale[scale == 0] = 1.0
@@ -137,7 +137,7 @@ def fit_arm(
     found, _ = nnls(system / scale, target)
     coefficients = found / scale
     fitted = rows @ coefficients
-    residuals = {n: float(1 / share - 1) for n, share in zip(lengths, fitted, strict=True)}
+    residuals = _residuals(lengths, fitted)
     free = len(target) - int(np.count_nonzero(found))  # what is known besides the times counts as measured
     width = None
     if free > 0:
@@ -152,6 +152,31 @@ def fit_arm(
         width,
         tuple(tuple(float(cell) for cell in row) for row in inverse),
     )
+
+
+def _points(seconds: Times) -> list[tuple[int, float]]:
+    """Lengths and seconds, ascending.
+
+    Raises:
+        CalibrationError: fewer than MIN_LENGTHS lengths.
+    """
+    points = sorted(seconds.items() if isinstance(seconds, Mapping) else seconds)
+    if (num_lengths := count_lengths(points)) < MIN_LENGTHS:
+        raise CalibrationError(f"calibration needs {MIN_LENGTHS} measured lengths, not {num_lengths}")
+    return points
+
+
+def _residuals(lengths: Sequence[int], shares: Iterable[float]) -> dict[int, float]:
+    """Measured over fitted, less 1, by length; the largest where a length was measured more than once."""
+    found: dict[int, float] = {}
+    for n, share in zip(lengths, shares, strict=True):
+        found[n] = max(float(1 / share - 1), found.get(n, 0.0), key=abs)
+    return found
+
+
+def count_lengths(points: Sequence[tuple[int, float]]) -> int:
+    """How many different lengths were measured."""
+    return len({tokens for tokens, _ in points})
 
 
 def _pulls(
@@ -242,15 +267,15 @@ def recompute_basis(base: CostModel) -> Basis:
 
 
 def calibrate(
-    base: CostModel, recompute_s: Mapping[int, float], load_s: Mapping[int, float]
+    base: CostModel, recompute_s: Sequence[tuple[int, float]], load_s: Sequence[tuple[int, float]]
 ) -> CalibratedModel:
-    """The model that these times make of `base`; an arm with fewer than MIN_LENGTHS of them stays as it is."""
+    """The model that these times make of `base`; an arm with fewer than MIN_LENGTHS lengths stays as it is."""
     recompute = load = None
-    if len(recompute_s) >= MIN_LENGTHS:
+    if count_lengths(recompute_s) >= MIN_LENGTHS:
         recompute = fit_arm(recompute_s, recompute_basis(base), tied=TABLE_TIE)
-    if len(load_s) >= MIN_LENGTHS:
-        rest = {n: seconds - base.step_s(n) for n, seconds in load_s.items()}
-        if min(rest.values()) > 0:
+    if count_lengths(load_s) >= MIN_LENGTHS:
+        rest = [(n, seconds - base.step_s(n)) for n, seconds in load_s]
+        if min(seconds for _, seconds in rest) > 0:
             load = fit_arm(rest, lambda n: (1.0, base.move_s(n)))
     return CalibratedModel(base, recompute, load)
 

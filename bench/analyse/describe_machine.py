@@ -3,15 +3,20 @@
 from dataclasses import dataclass
 
 from bench.analyse.costmodel import CostModel, EngineCosts
-from bench.analyse.rates import find_compute, find_link, find_memory, find_storage_rate, say_unverified
+from bench.analyse.rates import (
+    WEIGHT_BYTES,
+    find_compute,
+    find_link,
+    find_memory,
+    find_storage_rate,
+    read_weight_dtype,
+    say_unverified,
+)
 from bench.analyse.spread import Spread
 from bench.catalog.config import Model
 from bench.catalog.devices import Devices, Engine, Gpu
 from bench.catalog.fields import CatalogError
 from bench.catalog.figure import pick_figure
-
-WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
-DTYPE_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp8_e4m3": "fp8", "float8": "fp8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ def build_model(model: Model, setting: Setting, devices: Devices, *, must_fit: b
         CatalogError: a name or dtype is unknown, or a figure without which nothing can be said; weights that do
             not fit the GPUs, unless `must_fit` is off.
     """
-    dtype = DTYPE_NAMES.get(setting.dtype, setting.dtype)
+    dtype = read_weight_dtype(setting.dtype)
     gpu, engine = devices.find_gpu(setting.gpu), devices.find_engine(setting.engine)
     compute, said = find_compute(devices, gpu, dtype)
     memory, more = find_memory(gpu)
@@ -47,7 +52,7 @@ def build_model(model: Model, setting: Setting, devices: Devices, *, must_fit: b
     where, storage, about_storage = _storage(setting, devices)
     peer, about_peer = _peer(gpu, setting.num_gpus)
     ranks = "" if setting.num_gpus == 1 else f"{setting.num_gpus}x "
-    notices = (*said, *more, *about_link, *about_storage, *about_peer)
+    notices = (*said, *more, *say_memory(gpu), *about_link, *about_storage, *about_peer)
     cost = CostModel(
         label=f"{model.name} ({dtype}) on {ranks}{gpu.name} with {engine.name}, loading from {where}",
         geometry=model.geometry,
@@ -100,6 +105,14 @@ def _peer(gpu: Gpu, num_gpus: int) -> tuple[float | None, tuple[str, ...]]:
             f"the rate between {gpu.name}s is unknown: exchanges of tensor parallelism cost nothing here",
         )
     return figure.value, say_unverified(figure, f"{gpu.key}: peer_bytes_per_s")
+
+
+def say_memory(gpu: Gpu) -> tuple[str, ...]:
+    """What is due to be said of the memory that weights are held against."""
+    figure = pick_figure(gpu.memory_bytes)
+    if figure is None:
+        return (f"the memory of {gpu.name} is unknown: whether the weights fit was not checked",)
+    return say_unverified(figure, f"{gpu.key}: memory_bytes")
 
 
 def say_misfit(cost: CostModel, gpu: Gpu, model: Model) -> str | None:

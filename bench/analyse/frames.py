@@ -114,7 +114,7 @@ def _crossover_row(spot: SweetSpot, number: int, crossing: Crossing | None) -> R
 
 def _tier_row(table: TierTable, tier: Tier) -> Row:
     seconds = {point.prefix_tokens: point.load_s for point in tier.points}
-    homes = [home.prefix_tokens for home in table.homes if home.series == tier.series]
+    homes = [home.prefix_tokens for home in table.homes if tier.series in home.all_series]
     return {
         "series": tier.series,
         "place": tier.place,

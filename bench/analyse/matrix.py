@@ -11,8 +11,9 @@ import pandas as pd
 from bench.analyse.answer import Crossing, SweetSpot
 from bench.analyse.bandwidth import break_even_bytes_per_s
 from bench.analyse.costmodel import CostModel
-from bench.analyse.describe_machine import WEIGHT_BYTES, Setting, build_model
+from bench.analyse.describe_machine import Setting, build_model, say_memory
 from bench.analyse.modelled import SHORTEST, find_marginal, find_whole, gap_whole, verdict_of
+from bench.analyse.rates import WEIGHT_BYTES, find_storage_rate, read_weight_dtype
 from bench.analyse.spread import Spread
 from bench.catalog.config import Model, resolve_model
 from bench.catalog.devices import Devices
@@ -74,7 +75,7 @@ class BandwidthCurve:
 def choose_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> int | None:
     """The fewest GPUs of RANKS that hold the weights, one where their memory is unknown; None when none does."""
     memory = pick_figure(devices.find_gpu(gpu).memory_bytes)
-    weights = model.geometry.params_total * WEIGHT_BYTES.get(dtype, 2.0)
+    weights = model.geometry.params_total * WEIGHT_BYTES[read_weight_dtype(dtype)]
     if memory is None:
         return 1
     return next((ranks for ranks in RANKS if weights <= ranks * memory.value * USABLE_SHARE), None)
@@ -91,11 +92,11 @@ def fill_matrix(
     """A modelled cell for each combination; what cannot be said is a cell with its reason.
 
     Raises:
-        CatalogError: a name is in no catalogue.
+        CatalogError: a name is in no catalogue, a storage has no known rate, or the dtype none that is modelled.
     """
     known = [(key, resolve_model(key)) for key in models]
     for storage in storages:
-        build_model(known[0][1], Setting(gpu=gpus[0], storage=storage, dtype=dtype), devices, must_fit=False)
+        find_storage_rate(devices, storage)
     return [
         _cell(key, model, gpu, storage, devices=devices, dtype=dtype)
         for key, model in known
@@ -116,7 +117,9 @@ def _cell(key: str, model: Model, gpu: str, storage: str, *, devices: Devices, d
     longest = model.geometry.max_position_embeddings or LONGEST
     whole, marginal = find_whole(cost, SHORTEST, longest), find_marginal(cost, SHORTEST, longest)
     verdict = verdict_of(whole, gap_whole(cost)(longest))
-    reason = f"modelled between {SHORTEST:,} and {longest:,} tokens"
+    reason = "; ".join(
+        [f"modelled between {SHORTEST:,} and {longest:,} tokens", *say_memory(devices.find_gpu(gpu))]
+    )
     return replace(
         _with_crossings(cell, verdict, whole, reason),
         read_bytes_per_s=None if cost.storage is None else cost.storage.value,

@@ -5,10 +5,13 @@ import io
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.catalog.config import Model, read_catalogue
+from bench.analyse.rates import read_weight_dtype
+from bench.analyse.rowdoubts import find_doubts
+from bench.analyse.rownames import find_model
+from bench.analyse.rowtier import COLUMN, Tier, read_tier
 from bench.catalog.devices import Devices
 from bench.catalog.fields import CatalogError
 from kvio.errors import UserError
@@ -42,17 +45,10 @@ NUMBERS = frozenset(
 TIMES = ("ttft_pair", "recompute_only", "load_only")
 RATES = ("required_bandwidth", "kv_production_rate")
 CROSSOVER = "crossover_point"
-DTYPES = {"bf16": "bfloat16", "fp16": "float16", "bfloat16": "bfloat16", "float16": "float16", "fp8": "fp8"}
-RATE = re.compile(r"(\d+(?:\.\d+)?)\s*GB/s")
-LOADED = re.compile(
-    r"under load|production\b|\bqps\b|requests? ?(?:per|/) ?s|concurrency\W{0,3}(?!1\b)\d+|batch(?: size)?\W{0,3}(?!1\b)\d+"
-    r"|\b(?!1\b)\d+ (?:concurrent|parallel|simultaneous|clients|users)\b",
-    re.I,
-)
-PARTLY = re.compile(
-    r"(?:hit|reuse)s?(?: rate| ratio)?\W{0,3}\d+(?:\.\d+)? ?%|\d+(?:\.\d+)? ?% (?:hit|reuse)", re.I
-)
-DOUBTED = re.compile(r"uncertain reading|do not pool|not the same software path", re.I)
+ABOUT = ("conditions", "engine", "uncertainty", "system")  # columns that tell of load and doubts
+KV_BYTES = "derived_kv_bytes_per_token"
+LOADING = ("ttft_pair", "load_only", CROSSOVER)
+MISSING = frozenset({"", "-", "–", "—", "n/a", "na", "none", "null"})
 
 
 class RowsError(UserError):
@@ -61,10 +57,15 @@ class RowsError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One published row; "" and None are missing."""
+    """One published row; "" and None are missing.
+
+    Args:
+        faults: by column, why what stands there is no number; None in `number` too.
+    """
 
     text: dict[str, str]
     number: dict[str, float | None]
+    faults: dict[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -89,34 +90,35 @@ class Row:
     @property
     def dtype(self) -> str:
         """Dtype of the weights."""
-        return DTYPES[self.text["precision"].lower()]
+        return read_weight_dtype(self.text["precision"])
 
     @property
-    def setup(self) -> tuple[str, ...]:
-        """What rows must share to be calibrated together: model, GPUs, precision, engine, system and tier."""
-        names = ("model", "gpu", "n_gpu", "precision", "engine", "system", "load_tier")
-        return tuple(re.sub(r"\(.*?\)", "", self.text[name]).strip().lower() for name in names)
+    def setup(self) -> tuple[str | float | None, ...]:
+        """What rows must share to be calibrated together: model, GPUs, precision, engine, system, tier, its rate, KV.
+
+        What a system's name has in brackets is a remark.
+        """
+        names = ("model", "gpu", "precision", "engine", "load_tier")
+        system = re.sub(r"\(.*?\)", "", self.text["system"]).strip().lower()
+        shared = (*(self.text[name].lower() for name in names), system)
+        return *shared, self.num_gpus, self.storage_bytes_per_s, self.number[KV_BYTES]
+
+    @property
+    def tier(self) -> Tier:
+        """Where the KV was loaded from."""
+        return read_tier(self.text["load_tier"], self.number[COLUMN])
 
     @property
     def storage_bytes_per_s(self) -> float | None:
-        """Rate of the tier as the row states it, in its column or in the tier's name."""
-        stated = self.number["load_bw_gbps_decimal"]
-        if stated is not None:
-            return stated * 1e9
-        named = RATE.search(self.text["load_tier"])
-        return float(named[1]) * 1e9 if named else None
-
-    @property
-    def loads_from_memory(self) -> bool:
-        """Whether the KV lies in host memory."""
-        return bool(re.search(r"\b(?:c?pu )?dram\b|host memory", self.text["load_tier"], re.I))
+        """Rate of the tier as the row states it, in its column or in the tier's words."""
+        return self.tier.bytes_per_s
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
     """All rows of a CSV with the columns of published.csv.
 
     Raises:
-        RowsError: no such file, no CSV, a column is missing, a number is none, an id is there twice.
+        RowsError: no such file, no CSV, a column is missing, an id is there twice.
     """
     try:
         if path.stat().st_size > MAX_ROWS_BYTES:
@@ -158,25 +160,33 @@ def _rows(path: Path, text: str) -> Iterator[Row]:
         texts = {name: (cells.get(name) or "").strip() for name in (*NEEDED, *OPTIONAL)}
         if not texts["id"]:
             raise RowsError(f"{where}: a row without an id")
-        yield Row(texts, {name: _number(where, name, texts[name]) for name in NUMBERS})
+        yield _read_row(texts)
 
 
-def _number(where: str, name: str, text: str) -> float | None:
-    if text == "":
+def _read_row(texts: dict[str, str]) -> Row:
+    """The row of these cells; a cell that is no number is a fault of this row alone."""
+    numbers, faults = {}, {}
+    for name in NUMBERS:
+        read = _number(name, texts[name])
+        numbers[name] = None if isinstance(read, str) else read
+        if isinstance(read, str):
+            faults[name] = f"column {name}: {read}"
+    return Row(texts, numbers, faults)
+
+
+def _number(name: str, text: str) -> float | str | None:
+    """The number of a cell, None where it is missing; a text says why it is none."""
+    if text.lower() in MISSING:
         return None
     try:
         value = float(text)
     except ValueError:
-        raise RowsError(f"{where}: column {name}: {text!r:.40} is not a number") from None
+        return f"{text!r:.40} is not a number"
     whole = name in {"n_gpu", "tokens"}
     if not 0 < value < math.inf or (whole and value != int(value)):
-        raise RowsError(
-            f"{where}: column {name}: {text:.40} is not a {'whole ' if whole else ''}number above 0"
-        )
+        return f"{text:.40} is not a {'whole ' if whole else ''}number above 0"
     most = MOST_TOKENS if whole or name == "crossover_tokens" else MOST_NUMBER
-    if value > most:
-        raise RowsError(f"{where}: column {name}: {text:.40} is more than {most:,}")
-    return value
+    return f"{text:.40} is more than {most:,}" if value > most else value
 
 
 def refusals(row: Row, devices: Devices) -> list[str]:
@@ -191,16 +201,10 @@ def _kind_refusals(row: Row) -> Iterator[str]:
         yield f"kind {row.kind} is no time, rate or crossover of a whole prefix"
     for name in expected_numbers(row.kind):
         if row.number[name] is None:
-            yield f"{name} is missing"
-    about = f"{row.text['conditions']}; {row.text['engine']}; {row.text['uncertainty']}"
-    loaded, doubted = LOADED.search(about), DOUBTED.search(about)
-    if loaded:
-        yield f"measured under load ({loaded[0]}); the model is of one request on an idle machine"
-    partly = PARTLY.search(about)
-    if partly:
-        yield f"only a part of the prefix was reused ({partly[0]})"
-    if doubted:
-        yield f"the row doubts itself ({doubted[0]})"
+            yield row.faults.get(name, f"{name} is missing")
+    also = (COLUMN, KV_BYTES) if row.kind in LOADING else (KV_BYTES,) if row.kind in RATES else ()
+    yield from (row.faults[name] for name in also if name in row.faults)
+    yield from find_doubts("; ".join(row.text[name] for name in ABOUT))
 
 
 def expected_numbers(kind: str) -> tuple[str, ...]:
@@ -215,8 +219,10 @@ def expected_numbers(kind: str) -> tuple[str, ...]:
 
 def _device_refusals(row: Row, devices: Devices) -> Iterator[str]:
     if row.number["n_gpu"] is None:
-        yield "n_gpu is missing"
-    if row.text["precision"].lower() not in DTYPES:
+        yield row.faults.get("n_gpu", "n_gpu is missing")
+    try:
+        read_weight_dtype(row.text["precision"])
+    except CatalogError:
         yield (
             f"precision {row.text['precision']!r} is not one of bf16, fp16, fp8"
             if row.text["precision"]
@@ -228,12 +234,3 @@ def _device_refusals(row: Row, devices: Devices) -> Iterator[str]:
         devices.find_gpu(row.text["gpu"])
     except CatalogError as error:
         yield re.split("; known|; or describe", str(error))[0]
-
-
-def find_model(name: str) -> Model | None:
-    """The catalogued model of that key or hub name, with or without its owner; the hub is not asked."""
-    wanted = name.lower()
-    for key, model in read_catalogue().items():
-        if wanted in {key, model.name.lower(), model.name.lower().split("/")[-1]}:
-            return model
-    return None

@@ -1,12 +1,13 @@
 """From the catalogues to the rates that a cost model needs, with all that had to be supposed."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bench.analyse.spread import Spread
-from bench.catalog.devices import Devices, Gpu, Kernel, Ssd
+from bench.catalog.devices import Devices, Gpu, Kernel, Link, Ssd, read_devices
 from bench.catalog.fields import CatalogError
 from bench.catalog.figure import Figure, other_figures, pick_figure, range_of
 
@@ -16,6 +17,16 @@ LINK_SHARE = 0.84
 # commit 095f58a5, mem_bw_empirical_scaling_factor of its systems/*.yaml
 MEMORY_SHARE = 0.8
 MOST_DRIVES = 10_000
+DRIVES = re.compile(r"(\d{1,7})\s*[x×]\s*(\S.*)", re.I)
+WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
+DTYPE_NAMES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "fp8_e4m3": "fp8",
+    "float8": "fp8",
+    "float8_e4m3fn": "fp8",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,18 @@ class ComputeRates:
         return float(np.interp(np.log(max(tokens, 1.0)), np.log(lengths), rates))
 
 
+def read_weight_dtype(name: str) -> str:
+    """The dtype of weights that users call so, as a key of WEIGHT_BYTES.
+
+    Raises:
+        CatalogError: no rate is modelled for it.
+    """
+    dtype = DTYPE_NAMES.get(name.lower(), name.lower())
+    if dtype not in WEIGHT_BYTES:
+        raise CatalogError(f"dtype {name!r:.40} has no modelled rate; known: {', '.join(WEIGHT_BYTES)}")
+    return dtype
+
+
 def find_compute(devices: Devices, gpu: Gpu, dtype: str) -> tuple[ComputeRates, tuple[str, ...]]:
     """Rates of a GPU's kernels with weights of that dtype, and what was supposed to find them.
 
@@ -47,6 +70,7 @@ def find_compute(devices: Devices, gpu: Gpu, dtype: str) -> tuple[ComputeRates, 
     Raises:
         CatalogError: the peak of this GPU in this dtype is unknown, or the dtype is.
     """
+    dtype = read_weight_dtype(dtype)
     peak, notices = _peak(gpu.bf16_flops_per_s, f"{gpu.key}: bf16_flops_per_s")
     kernel = devices.kernels.get(gpu.key)
     if kernel is not None:
@@ -55,12 +79,10 @@ def find_compute(devices: Devices, gpu: Gpu, dtype: str) -> tuple[ComputeRates, 
         longest = max(kernel.attention)
         notices += (f"attention beyond {longest:,} tokens runs at the rate measured there",)
     else:
-        rates = _typical(devices, peak)
+        rates = _typical(peak)
         notices += (f"no kernel was measured on {gpu.name}: shares of the peak as on other GPUs",)
-    if dtype in {"bfloat16", "float16"}:
-        return rates, notices
     if dtype != "fp8":
-        raise CatalogError(f"dtype {dtype!r:.40} has no modelled rate; known: bfloat16, float16, fp8")
+        return rates, notices
     fast, more = _peak(gpu.fp8_flops_per_s, f"{gpu.key}: fp8_flops_per_s")
     gemm = rates.gemm.times(fast / peak)
     notices += (
@@ -82,10 +104,12 @@ def say_unverified(figure: Figure, what: str) -> tuple[str, ...]:
     return () if figure.verified else (f"{what} is unverified: {figure.value:g}, no public source was read",)
 
 
-def _typical(devices: Devices, peak: float) -> ComputeRates:
+def _typical(peak: float) -> ComputeRates:
+    """The mean shares of the shipped kernels alone: one more table must not change what other GPUs are said to reach."""
+    devices = read_devices()
     shares = [_shares(kernel, devices.gpus[kernel.key]) for kernel in devices.kernels.values()]
     gemm = np.array([share for share, _ in shares])
-    lengths = sorted(set.intersection(*(set(kernel.attention) for kernel in devices.kernels.values())))
+    lengths = shares[0][1]  # all of them have the same
     attention = {n: float(np.mean([table[n] for _, table in shares])) * peak for n in lengths}
     return ComputeRates(
         Spread(float(gemm.mean()), float(gemm.min()), float(gemm.max())).times(peak), attention
@@ -126,16 +150,14 @@ def find_link(devices: Devices, gpu: Gpu) -> tuple[Spread | None, tuple[str, ...
 
 
 def find_storage_rate(devices: Devices, name: str) -> tuple[str, Spread, tuple[str, ...]]:
-    """Name and read rate of a drive or tier: measured if somebody did, else nominal; "4x NAME" is four drives.
+    """Name and read rate of a drive or tier: measured if somebody did, else nominal.
+
+    "4x NAME" is what was measured of four together, where somebody did, else four times one.
 
     Raises:
         CatalogError: there is none of that name, or no rate of it is known.
     """
-    count, _, rest = name.partition("x ")
-    num_drives = int(count) if count.strip().isdecimal() and len(count) < 8 and rest and int(count) > 0 else 1
-    if num_drives > MOST_DRIVES:
-        raise CatalogError(f"storage {name!r:.60}: {num_drives} drives are more than {MOST_DRIVES:,}")
-    store = devices.find_storage(name if num_drives == 1 else rest.strip())
+    store, num_drives = _find_store(devices, name)
     nominal = store.read_bytes_per_s if isinstance(store, Ssd) else store.bytes_per_s
     measured = store.measured_read_bytes_per_s if isinstance(store, Ssd) else store.measured_bytes_per_s
     figures = measured or nominal
@@ -153,6 +175,20 @@ def find_storage_rate(devices: Devices, name: str) -> tuple[str, Spread, tuple[s
     if num_drives > 1:
         notices += (f"{label}: striped without loss",)
     return label, _spread(figures).times(num_drives), notices
+
+
+def _find_store(devices: Devices, name: str) -> tuple[Ssd | Link, int]:
+    """The entry of that whole name, else of the set that "Nx NAME" means, else of one of its drives; how many of it."""
+    named = DRIVES.fullmatch(name.strip())
+    if named is None or devices.is_storage(name):
+        return devices.find_storage(name), 1
+    num_drives, drive = int(named[1]), named[2]
+    if num_drives > MOST_DRIVES:
+        raise CatalogError(f"storage {name!r:.60}: {num_drives} drives are more than {MOST_DRIVES:,}")
+    if num_drives < 1:
+        raise CatalogError(f"storage {name!r:.60}: {num_drives} drives hold nothing")
+    together = devices.find_set(drive, num_drives)
+    return (devices.find_storage(drive), num_drives) if together is None else (together, 1)
 
 
 def _spread(figures: Sequence[Figure]) -> Spread:

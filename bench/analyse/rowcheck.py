@@ -5,22 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bench.analyse.calibrate import MIN_LENGTHS, CalibratedModel, calibrate
-from bench.analyse.costmodel import CostModel, TimeModel
-from bench.analyse.describe_machine import Setting, build_model
+from bench.analyse.calibrate import MIN_LENGTHS, ArmFit, CalibratedModel, calibrate, count_lengths
+from bench.analyse.costmodel import TimeModel
 from bench.analyse.modelled import find_marginal, find_whole
-from bench.analyse.published import CROSSOVER, RATES, Row, RowsError, expected_numbers, find_model, refusals
+from bench.analyse.published import CROSSOVER, RATES, Row, RowsError, expected_numbers, refusals
+from bench.analyse.rowmachine import describe_row, require_modelled, require_storage, say_taken
 from bench.analyse.spread import Pick
 from bench.catalog.devices import Devices
 from bench.catalog.fields import CatalogError
-from bench.catalog.geometry import Geometry
 
-# exchanges over compute above which the ranks wait for each other; source: a ring all-reduce is modelled by its bytes
-# alone, and small messages take several times that (latency of 10 us each, ai-dynamo/aiconfigurator p2p_latency)
-MAX_EXCHANGE_SHARE = 0.5
-KV_TOLERANCE = 0.01
 # bounds further than this from the number, relative to it, are an answer in themselves: the interval, not the number
 MAX_WIDTH = 0.25
+Setup = tuple[str | float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +51,18 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class RowOutcome:
-    """What became of one row: predicted with its errors, refused with the reasons, or used to calibrate."""
+    """What became of one row: predicted with its errors, refused with the reasons, or used to calibrate.
+
+    Args:
+        taken: what its names were taken as, and what could not be checked.
+    """
 
     row: Row
     compared: tuple[Compared, ...] = ()
     refused: tuple[str, ...] = ()
     calibrating: bool = False
     calibrated: bool = False
+    taken: tuple[str, ...] = ()
 
     @property
     def error(self) -> float | None:
@@ -97,14 +98,14 @@ def count_inside(outcomes: Sequence[RowOutcome]) -> tuple[int, int]:
 
 def _calibrations(
     rows: Sequence[Row], devices: Devices, names: Sequence[str]
-) -> dict[tuple[str, ...], CalibratedModel]:
+) -> dict[Setup, CalibratedModel]:
     by_id = {row.id: row for row in rows}
     unknown = [name for name in names if name not in by_id]
     if unknown:
         raise RowsError(
             f"calibrate: no row has the id {unknown[0]!r:.40}; ids are {', '.join(list(by_id)[:8])} ..."
         )
-    groups: dict[tuple[str, ...], list[Row]] = {}
+    groups: dict[Setup, list[Row]] = {}
     for name in dict.fromkeys(names):
         row = by_id[name]
         reasons = refusals(row, devices)
@@ -116,85 +117,52 @@ def _calibrations(
 
 def _calibrated(group: Sequence[Row], devices: Devices) -> CalibratedModel:
     times = [
-        {row.tokens: value for row in group if (value := row.number[name]) is not None}
+        [(row.tokens, row.number[name] or math.nan) for row in group if name in expected_numbers(row.kind)]
         for name in ("recompute_s", "load_s")
     ]
-    if max(map(len, times)) < MIN_LENGTHS:
+    for row in group:
+        if not {"recompute_s", "load_s"} & set(expected_numbers(row.kind)):
+            raise RowsError(f"calibrate: row {row.id} has no time to calibrate on: {row.kind} is none")
+    lengths = [count_lengths(arm) for arm in times]
+    if max(lengths) < MIN_LENGTHS:
         raise RowsError(
-            f"calibrate: {', '.join(row.id for row in group)} have {max(map(len, times))} lengths of one setup"
-            f" (same model, GPUs, engine, storage); {MIN_LENGTHS} are needed"
+            f"calibrate: {', '.join(row.id for row in group)} have {max(lengths)} lengths of one setup"
+            f" (same model, GPUs, engine, storage, KV bytes per token); {MIN_LENGTHS} are needed"
         )
-    base = describe_row(group[0], devices)
-    return calibrate(base, times[0], times[1])
+    found = calibrate(describe_row(group[0], devices), times[0], times[1])
+    for row in group:
+        if all(arm is None for arm in _arms_of(row, found)):
+            raise RowsError(
+                f"calibrate: row {row.id} ({row.kind}) calibrates nothing: its arm has fewer than {MIN_LENGTHS}"
+                " lengths, or loads below the first-token step; leave it out"
+            )
+    return found
 
 
 def _outcome(
-    row: Row, devices: Devices, fitted: Mapping[tuple[str, ...], CalibratedModel], calibrating: bool
+    row: Row, devices: Devices, fitted: Mapping[Setup, CalibratedModel], calibrating: bool
 ) -> RowOutcome:
     reasons = refusals(row, devices)
     if reasons:
         return RowOutcome(row, refused=tuple(reasons))
     try:
         base = describe_row(row, devices)
-        require_modelled(row, base)
         found = fitted.get(row.setup)
+        require_modelled(row, base)
+        if found is None or found.load is None:
+            require_storage(row, devices)
         compared = _compare(row, found or base)
     except CatalogError as error:
         return RowOutcome(row, refused=(str(error),))
-    return RowOutcome(row, compared, calibrating=calibrating, calibrated=found is not None)
+    calibrated = found is not None and any(arm is not None for arm in _arms_of(row, found))
+    taken = say_taken(row, devices)
+    return RowOutcome(row, compared, calibrating=calibrating, calibrated=calibrated, taken=taken)
 
 
-def describe_row(row: Row, devices: Devices) -> CostModel:
-    """The cost model of the row's setup, uncalibrated.
-
-    Raises:
-        CatalogError: its KV bytes are not those of the model, its weights do not fit, or a figure is missing.
-    """
-    model = find_model(row.text["model"])
-    if model is None:
-        raise CatalogError(f"model {row.text['model']!r:.60} is not in the catalogue")
-    kv_dtype = _kv_dtype(row, model.geometry)
-    setting = Setting(
-        gpu=row.text["gpu"],
-        num_gpus=row.num_gpus,
-        dtype=row.dtype,
-        kv_dtype=kv_dtype,
-        bytes_per_s=None if row.loads_from_memory else row.storage_bytes_per_s,
-    )
-    cost = build_model(model, setting, devices)
-    return cost
-
-
-def _kv_dtype(row: Row, geometry: Geometry) -> str:
-    """The KV dtype whose bytes per token are those of the row; 2 bytes where the row does not say."""
-    stated = row.number["derived_kv_bytes_per_token"]
-    if stated is None:
-        return "bfloat16"
-    for dtype in ("bfloat16", "fp8"):
-        if abs(geometry.layout(dtype).bytes_per_token / stated - 1) <= KV_TOLERANCE:
-            return dtype
-    ours = geometry.layout("bfloat16").bytes_per_token
-    raise CatalogError(f"KV bytes per token are {stated:.0f} in the row and {ours} by the model's dimensions")
-
-
-def require_modelled(row: Row, base: CostModel) -> None:
-    """Refuse what the formulas leave out.
-
-    Raises:
-        CatalogError: ranks that mostly wait for each other, unknown storage, unknown kind of crossover.
-    """
-    tokens = row.tokens or int(row.number["crossover_tokens"] or 1)
-    compute = sum(base.kernel_s(tokens)) / base.engine.compute_share
-    if base.num_gpus > 1 and base.exchange_s(tokens) > MAX_EXCHANGE_SHARE * compute:
-        raise CatalogError(
-            f"TP{base.num_gpus} leaves {compute * 1e3:.3g} ms of compute to {base.exchange_s(tokens) * 1e3:.3g} ms"
-            " of exchanges: bound by communication, which is not modelled"
-        )
-    if base.num_gpus > 1 and base.peer_bytes_per_s is None:
-        raise CatalogError("the rate between the GPUs is unknown, and the row has several")
-    needs_storage = row.kind in {"ttft_pair", "load_only", CROSSOVER}
-    if needs_storage and not row.loads_from_memory and row.storage_bytes_per_s is None:
-        raise CatalogError(f"the bandwidth of {row.text['load_tier'] or 'the storage'!r} is not stated")
+def _arms_of(row: Row, found: CalibratedModel) -> list[ArmFit | None]:
+    """The fits of the arms that a row is compared in."""
+    arms = {"recompute_s": found.recompute, "load_s": found.load}
+    return [arms[name] for name in expected_numbers(row.kind) if name in arms] or list(arms.values())
 
 
 def _compare(row: Row, model: TimeModel) -> tuple[Compared, ...]:

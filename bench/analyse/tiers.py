@@ -1,7 +1,8 @@
 """Where a prefix may live: every way to load as a tier, by load time, and the cheapest tier that still beats recompute.
 
 A tier beats recompute at a length when the 95 % interval of recompute/load lies above 1 there.  Of those that do,
-the cheapest is the one whose place costs least per byte (`PLACES`); of several in one place, the faster at that length.
+the cheapest is the one whose place costs least per byte (`PLACES`); of several in one place, the faster at that length,
+beside which those stand that rounds cannot tell from it.
 """
 
 import math
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from bench.analyse.answer import Analysis, Estimate, Point, SweetSpot
-from bench.analyse.select import FAULTS, select_load, tabulate
+from bench.analyse.select import FAULTS, Medians, Table, round_medians, select_load, tabulate
+from bench.analyse.stats import summarise_positive
 from bench.arms.case import Outcome
 from bench.measure.record import RunRecord, Sample
 
@@ -62,6 +64,8 @@ class Home:
 
     Args:
         series, place: of that tier; None where none does.
+        ties: series in the same place that beat recompute too, and whose load time is the same within the noise: the
+            95 % interval of their ratio over rounds holds 1, or there is none.
         undecided: series in cheaper places (in any, where no tier beats recompute) whose rounds disagree.
         unverified: the tier's cache state could not be proved, so that a cache may have answered.
     """
@@ -70,7 +74,13 @@ class Home:
     series: str | None
     place: Place | None
     undecided: tuple[str, ...]
+    ties: tuple[str, ...] = ()
     unverified: bool = False
+
+    @property
+    def all_series(self) -> tuple[str, ...]:
+        """The tier and its ties; empty where none beats recompute."""
+        return () if self.series is None else (self.series, *self.ties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +110,19 @@ class TierTable:
 
 def make_tiers(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> TierTable:
     """The tiers of one run: its load series with what the analysis says of each."""
-    outcomes = _outcomes_that_count(run, samples)
+    tables = _tables_that_count(run, samples)
     names = [name for name, info in run.series.items() if info.arm == "load"]
     names += [point.series for point in analysis.points]
     tiers = [
-        _make_tier(run, analysis, name, outcomes=outcomes.get(name, ())) for name in dict.fromkeys(names)
+        _make_tier(run, analysis, name, outcomes=_flatten(tables.get(name, {})))
+        for name in dict.fromkeys(names)
     ]
     order_tokens = _longest_of_all(tiers)
     tiers.sort(key=lambda tier: _load_s(tier, order_tokens))
     recompute = {p.prefix_tokens: p.recompute_s for p in analysis.points if p.recompute_s is not None}
     return TierTable(
         tiers=tuple(tiers),
-        homes=_find_homes(tiers),
+        homes=_find_homes(tiers, {name: round_medians(table) for name, table in tables.items()}),
         recompute_s=dict(sorted(recompute.items())),
         suffix_tokens=run.plan.suffix_tokens,
         order_tokens=order_tokens,
@@ -160,14 +171,17 @@ def _load_s(tier: Tier, tokens: int | None) -> float:
     return seconds[max(seconds) if tokens is None else tokens] if seconds else math.inf
 
 
-def _outcomes_that_count(run: RunRecord, samples: Sequence[Sample]) -> dict[str, list[Outcome]]:
-    found: dict[str, list[Outcome]] = {}
-    for (arm, series, _), table in tabulate(samples).items():
-        if arm == "load":
-            kept = select_load(run, series, table).table
-            outcomes = [o for rounds in kept.values() for some in rounds.values() for o in some]
-            found.setdefault(series, []).extend(outcomes)
-    return found
+def _tables_that_count(run: RunRecord, samples: Sequence[Sample]) -> dict[str, Table]:
+    """By load series, the samples that answer the question asked and count."""
+    return {
+        series: select_load(run, series, table).table
+        for (arm, series, suffix), table in tabulate(samples).items()
+        if arm == "load" and suffix == run.plan.suffix_tokens
+    }
+
+
+def _flatten(table: Table) -> list[Outcome]:
+    return [outcome for rounds in table.values() for found in rounds.values() for outcome in found]
 
 
 def _make_tier(run: RunRecord, analysis: Analysis, series: str, *, outcomes: Sequence[Outcome]) -> Tier:
@@ -210,28 +224,42 @@ def _find_from(spot: SweetSpot | None) -> int | None:
     return spot.export_tokens
 
 
-def _find_homes(tiers: Sequence[Tier]) -> tuple[Home, ...]:
+def _find_homes(tiers: Sequence[Tier], seconds: Mapping[str, Medians]) -> tuple[Home, ...]:
     """The home at each length, shortest first."""
     at: dict[int, list[tuple[Tier, Point]]] = {}
     for tier in tiers:
         for point in tier.points:
             at.setdefault(point.prefix_tokens, []).append((tier, point))
-    return tuple(_find_home(tokens, at[tokens]) for tokens in sorted(at))
+    return tuple(_find_home(tokens, at[tokens], seconds) for tokens in sorted(at))
 
 
-def _find_home(tokens: int, found: Sequence[tuple[Tier, Point]]) -> Home:
-    winners = [(tier, point) for tier, point in found if judge(point) == "beats"]
-    home = min(winners, key=_price, default=None)
-    cheap = -1 if home is None else PLACES.index(home[0].place)
+def _find_home(
+    tokens: int, found: Sequence[tuple[Tier, Point]], seconds: Mapping[str, Medians]
+) -> Home:
+    winners = sorted(((tier, point) for tier, point in found if judge(point) == "beats"), key=_price)
+    cheap = PLACES.index(winners[0][0].place) if winners else -1
     undecided = tuple(
         tier.series
         for tier, point in found
         if judge(point) == "undecided" and PLACES.index(tier.place) > cheap
     )
-    if home is None:
+    if not winners:
         return Home(tokens, None, None, undecided)
-    unverified = home[0].cache_state is not None and UNVERIFIED in home[0].cache_state
-    return Home(tokens, home[0].series, home[0].place, undecided, unverified)
+    home = winners[0][0]
+    mine = seconds[home.series][tokens]
+    ties = tuple(
+        tier.series
+        for tier, _ in winners[1:]
+        if tier.place == home.place and _within_noise(mine, seconds[tier.series][tokens])
+    )
+    unverified = home.cache_state is not None and UNVERIFIED in home.cache_state
+    return Home(tokens, home.series, home.place, undecided, ties, unverified)
+
+
+def _within_noise(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
+    """Whether seconds by round of two ways to load are the same as far as the rounds that measured both can tell."""
+    ratio = summarise_positive([other[number] / one[number] for number in sorted(one.keys() & other.keys())])
+    return ratio is None or ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high
 
 
 def _price(found: tuple[Tier, Point]) -> tuple[int, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn, TypeVar
+from typing import Annotated, Literal, NoReturn, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -17,10 +17,12 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from bench.catalog.fields import CatalogError
 from bench.catalog.figure import Figures, Place
+from bench.catalog.gpunames import match_gpu
 from bench.catalog.invalid import say_invalid
 
 HERE = Path(__file__).parent
@@ -41,6 +43,10 @@ class Entry(BaseModel):
     def names(self) -> tuple[str, ...]:
         """All that a user may call it."""
         return (self.key, self.name, *self.aliases)
+
+    def is_called(self, name: str) -> bool:
+        """Whether that is one of its names, but for case and what stands between words."""
+        return _plain(name) in map(_plain, self.names)
 
 
 class Gpu(Entry):
@@ -103,6 +109,14 @@ class Kernel(Entry):
             raise ValueError("lengths and rates must be above 0")
         return dict(sorted(rates.items()))
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.gemm_low > self.gemm_high:
+            raise ValueError(
+                f"gemm_low must not be above gemm_high, not {self.gemm_low:g} above {self.gemm_high:g}"
+            )
+        return self
+
 
 class Engine(Entry):
     """What a serving engine adds to its kernels; () is nothing.
@@ -142,12 +156,19 @@ class Devices:
     engines: Mapping[str, Engine]
 
     def find_gpu(self, name: str) -> Gpu:
-        """The GPU of that key, name or alias.
+        """The GPU of that key, name or alias, or the one that it can only mean ("A100-SXM4-80GB").
 
         Raises:
             CatalogError: there is none; near ones are listed.
         """
-        return _find(name, self.gpus, "GPU", "gpus")
+        key = None
+        if not any(gpu.is_called(name) for gpu in self.gpus.values()):
+            known = {
+                key: (gpu.names, [figure.value for figure in gpu.memory_bytes])
+                for key, gpu in self.gpus.items()
+            }
+            key = match_gpu(name, known)
+        return _find(key or name, self.gpus, "GPU", "gpus")
 
     def find_storage(self, name: str) -> Ssd | Link:
         """The drive, network or object store of that key, name or alias.
@@ -155,9 +176,22 @@ class Devices:
         Raises:
             CatalogError: there is none; near ones are listed.
         """
-        stores: dict[str, Ssd | Link] = {**self.ssds}
-        stores.update((key, link) for key, link in self.links.items() if link.tier)
-        return _find(name, stores, "storage", "ssds")
+        return _find(name, self._stores, "storage", "ssds")
+
+    def is_storage(self, name: str) -> bool:
+        """Whether a drive, set, network or object store has that very name."""
+        return any(store.is_called(name) for store in self._stores.values())
+
+    @property
+    def _stores(self) -> dict[str, Ssd | Link]:
+        return {**self.ssds, **{key: link for key, link in self.links.items() if link.tier}}
+
+    def find_set(self, drive: str, num_drives: int) -> Ssd | None:
+        """The set of that many drives that was measured together, by the drive's key, name or alias; None without one."""
+        one = next((ssd for ssd in self.ssds.values() if ssd.is_called(drive)), None)
+        names = [] if one is None else [f"{num_drives}x {name}" for name in one.names]
+        sets = [ssd for ssd in self.ssds.values() if ssd.num_drives == num_drives > 1]
+        return next((ssd for ssd in sets if any(ssd.is_called(name) for name in names)), None)
 
     def find_engine(self, name: str) -> Engine:
         """The engine of that key or name."""
@@ -184,6 +218,11 @@ def read_devices(extra: Path | None = None) -> Devices:
     for device in linked:
         if device.link is not None and device.link not in devices.links:
             raise CatalogError(f"{device.key}: field link: {device.link!r} is in no catalogue of links")
+    for key in devices.kernels:
+        if key not in devices.gpus:
+            raise CatalogError(
+                f"kernels.{key}: there is no [gpus.{key}] with the peak that its rates are a share of"
+            )
     return devices
 
 

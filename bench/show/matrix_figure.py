@@ -3,6 +3,7 @@
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 import matplotlib as mpl
@@ -67,7 +68,10 @@ def draw_matrix(axes: Axes, cells: Sequence[MatrixCell]) -> None:
     axes.tick_params(length=0, labelsize=8)
     key = [Patch(facecolor="white", edgecolor="0.4", hatch="///", label="modelled")]
     key.append(Patch(facecolor="white", edgecolor="0.4", label="measured"))
-    key += [Patch(facecolor="none", edgecolor="none", label=f"—: {why}") for _, why in count_missing(cells)]
+    key += [
+        Patch(facecolor="none", edgecolor="none", label=f"—: {shorten(why, 48, placeholder=' …')}")
+        for _, why in count_missing(cells)
+    ]
     axes.legend(
         handles=key, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(key), frameon=False, fontsize=8
     )

@@ -140,7 +140,9 @@ def outcome_lines(outcomes: Sequence[RowOutcome]) -> list[str]:
             if outcome.calibrated
             else "modelled"
         )
-        lines.append(f"{name}: {how}: {', '.join(map(_say_compared, outcome.compared))}")
+        said = [", ".join(map(_say_compared, outcome.compared))]
+        said += [f"supposed: {printable(one)}" for one in outcome.taken]
+        lines.append(f"{name}: {how}: {'; '.join(said)}")
     for calibrated in (True, False):
         error, count = median_error([one for one in outcomes if one.calibrated is calibrated])
         if count and any(one.calibrated for one in outcomes):

@@ -26,7 +26,7 @@ MOST_LENGTHS = 4  # columns of load times
 LEFT_COLUMNS = frozenset({0, 1, 2, 3})
 RULE = (
     "cheapest per byte, the last costs least: host memory, memory of a store, local disk, network storage, "
-    "object store; of several in one place, the faster at that length"
+    "object store; of several in one place, the faster at that length and those that rounds cannot tell from it"
 )
 
 
@@ -143,7 +143,7 @@ def tier_notes(run: RunRecord, table: TierTable) -> tuple[str, ...]:
 def say_homes(run: RunRecord, table: TierTable) -> tuple[str, ...]:
     """The cheapest tier that beats recompute, by runs of lengths that share it."""
     lines = []
-    for _, homes in groupby(table.homes, key=lambda home: (home.series, home.undecided)):
+    for _, homes in groupby(table.homes, key=lambda home: (sorted(home.all_series), home.undecided)):
         lines.append(_say_run(run, list(homes)))
     return tuple(lines)
 
@@ -157,9 +157,11 @@ def _say_run(run: RunRecord, homes: Sequence[Home]) -> str:
     if home.series is None:
         return f"{at} no tier surely beats recompute{undecided}"
     unproved = " (its cache state is unverified)" if home.unverified else ""
+    named = sorted(series_label(run, series) for series in home.all_series)
+    ties = " (the same within the noise)" if home.ties else ""
     return (
-        f"{at} the cheapest tier that beats recompute is {home.place}: {series_label(run, home.series)}"
-        f"{unproved}{undecided}"
+        f"{at} the cheapest tier that beats recompute is {home.place}: {' or '.join(named)}"
+        f"{ties}{unproved}{undecided}"
     )
 
 

@@ -45,7 +45,7 @@ def draw_tiers(axes: Axes, run: RunRecord, table: TierTable) -> None:
     axes.set_xscale("log", base=2)
     axes.set_ylim(len(table.tiers) - 0.4, -0.6)
     lengths = table.lengths
-    homes = {(home.series, home.prefix_tokens) for home in table.homes}
+    homes = {(series, home.prefix_tokens) for home in table.homes for series in home.all_series}
     for row, tier in enumerate(table.tiers):
         _draw_row(axes, row, tier)
         for point in tier.points:

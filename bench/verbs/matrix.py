@@ -1,5 +1,6 @@
 """`matrix`: the cost model over many settings, as CSV and figures."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,8 @@ from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.matrix import (
     LONGEST,
     MISFIT,
+    RANKS,
+    BandwidthCurve,
     MatrixCell,
     choose_ranks,
     fill_matrix,
@@ -19,9 +22,10 @@ from bench.analyse.matrix import (
     trace_bandwidth,
     with_spot,
 )
-from bench.analyse.rates import find_storage_rate
+from bench.analyse.rates import find_storage_rate, read_weight_dtype
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices, read_devices
+from bench.catalog.fields import CatalogError
 from bench.measure.plan import PlanError
 from bench.measure.record import read_run, read_samples, write_bytes_safely
 from bench.show.calculated import writing
@@ -33,7 +37,7 @@ from bench.verbs.options import RESULTS, SCRATCH, Catalogue, option, out
 MODELS = "qwen3-8b,llama-3.1-8b,qwen3-32b,llama-3.1-70b,gpt-oss-120b,deepseek-v3"
 GPUS = "l40s,a100-sxm-80gb,h100-sxm,h200-sxm,b200-sxm"
 STORAGES = "ceph-rgw-s3,pm9a3,d7-ps1010,4x pm9a3,ethernet-400g,mooncake-4x200g"
-LONG_LENGTHS = (*(1024 * 2**power for power in range(10)), 1_000_000)
+CURVE_COLUMNS = ("origin", "model", "device", "crossover_tokens", "read_bytes_per_s", "load_wins_beyond")
 
 
 def matrix(
@@ -57,14 +61,19 @@ def matrix(
         folder.mkdir(parents=True, exist_ok=True)
         write_frame(folder / "matrix.csv", matrix_frame(cells))
         write_bytes_safely(folder / "matrix.png", png_of(lambda axes: draw_matrix(axes, cells), size))
-        _write_curves(folder, names[0], names[1], devices=devices, dtype=dtype)
+        curves, left_out = _trace_curves(names[0], names[1], devices, dtype=dtype)
+        _write_curves(folder, names[0], curves, devices)
     out.print(
         f"modelled: {len(modelled)} cells; measured: {len(cells) - len(modelled)} from {results}",
         markup=False,
     )
     for count, reason in count_missing(cells):
-        hint = "; try --dtype fp8" if reason.startswith(MISFIT) and dtype != "fp8" else ""
+        hint = "; try --dtype fp8" if reason.startswith(MISFIT) and read_weight_dtype(dtype) != "fp8" else ""
         out.print(f"cannot be computed: {count} of the modelled cells: {reason}{hint}", markup=False)
+    for reason, count in Counter(left_out).most_common():
+        out.print(
+            f"no curve of bandwidth: {count} of {len(names[0]) * len(names[1])}: {reason}", markup=False
+        )
     out.print(str(folder), markup=False)
 
 
@@ -86,33 +95,38 @@ def _measured(results: Path) -> list[MatrixCell]:
     return cells
 
 
-def _write_curves(
-    folder: Path, models: Sequence[str], gpus: Sequence[str], *, devices: Devices, dtype: str
-) -> None:
-    curves = []
+def _trace_curves(
+    models: Sequence[str], gpus: Sequence[str], devices: Devices, *, dtype: str
+) -> tuple[list[BandwidthCurve], list[str]]:
+    """A curve for each model on each GPU, and the reasons of those that there cannot be."""
+    curves, left_out = [], []
     for key in models:
         model = resolve_model(key)
         for gpu in gpus:
             ranks = choose_ranks(model, gpu, devices, dtype)
             if ranks is None:
+                left_out.append(f"{MISFIT} into {RANKS[-1]} GPUs")
                 continue
-            cost = build_model(model, Setting(gpu, ranks, dtype=dtype, bytes_per_s=1e9), devices)
+            try:
+                cost = build_model(model, Setting(gpu, ranks, dtype=dtype, bytes_per_s=1e9), devices)
+            except CatalogError as error:
+                left_out.append(str(error))
+                continue
             device = gpu if ranks == 1 else f"{ranks}x {gpu}"
             longest = model.geometry.max_position_embeddings or LONGEST
             curves.append(trace_bandwidth(cost, key, device, longest=longest))
+    return curves, left_out
+
+
+def _write_curves(
+    folder: Path, models: Sequence[str], curves: Sequence[BandwidthCurve], devices: Devices
+) -> None:
     rows = [
-        {
-            "origin": "modelled",
-            "model": one.model,
-            "device": one.device,
-            "crossover_tokens": n,
-            "read_bytes_per_s": b,
-            "load_wins_beyond": wins_beyond,
-        }
+        ("modelled", one.model, one.device, n, b, wins_beyond)
         for one in curves
         for n, b, wins_beyond in zip(one.tokens, one.bytes_per_s, one.wins_beyond, strict=True)
     ]
-    write_frame(folder / "bandwidth.csv", pd.DataFrame(rows))
+    write_frame(folder / "bandwidth.csv", pd.DataFrame(rows, columns=list(CURVE_COLUMNS)))
     drives = {}
     for ssd in devices.ssds.values():
         if ssd.read_bytes_per_s or ssd.measured_read_bytes_per_s:
