@@ -1,10 +1,9 @@
 """Files of KV chunks: written once, fully, with bytes that can be told apart, and checked when read back."""
 
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 
@@ -30,9 +29,8 @@ from kvio.manifest import (
 )
 from kvio.places import Place, Places
 from kvio.presets import Preset, same_files
-from kvio.threads import needing_threads
+from kvio.threads import by_threads
 
-T = TypeVar("T")
 NUM_WRITERS = 4
 CHUNK_STREAM, STATE_STREAM, FILL_STREAM = range(3)  # keys that keep the random streams apart
 
@@ -90,8 +88,8 @@ class ChunkStore:
         if self.geometry.preset.container_bytes is not None:
             for path, num_bytes in self._places.file_bytes().items():
                 make_file(path, num_bytes)
-        chunks = tuple(_each(self._write_seeded_chunk, self.num_chunks))
-        states = tuple(_each(self._write_seeded_state, num_states))
+        chunks = tuple(by_threads(self._write_seeded_chunk, self.num_chunks, num_threads=NUM_WRITERS))
+        states = tuple(by_threads(self._write_seeded_state, num_states, num_threads=NUM_WRITERS))
         self._manifest = self._manifest.model_copy(update={"chunks": chunks, "states": states})
         sync_directory(self.directory)
         write_manifest(self.directory, self._manifest)
@@ -291,13 +289,3 @@ def _random_bytes(num_bytes: int, seed: int, stream: int, number: int) -> Bytes:
     random = np.random.Generator(np.random.SFC64([seed, stream, number]))
     words = random.integers(0, 2**64, size=-(-num_bytes // 8), dtype=np.uint64)
     return words.view(np.uint8)[:num_bytes]
-
-
-def _each(write: Callable[[int], T], count: int) -> Iterator[T]:
-    """`write` of each number below `count`, by several threads; after a failure no more are begun."""
-    with needing_threads(f"{NUM_WRITERS} writing threads"), ThreadPoolExecutor(NUM_WRITERS) as pool:
-        try:
-            yield from pool.map(write, range(count))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise

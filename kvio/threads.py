@@ -1,10 +1,13 @@
 """Says in one line that no more threads can be started, which Python calls a RuntimeError."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 from kvio.errors import KVIOError
 
+T = TypeVar("T")
 SAID = "can't start new thread"  # Modules/_threadmodule.c of CPython
 
 
@@ -31,3 +34,17 @@ def needing_threads(wanted: str) -> Iterator[None]:
             f"{wanted} cannot all be started here; try fewer --threads, or a higher limit of "
             f"processes (ulimit -u, pids.max of the container)"
         ) from error
+
+
+def by_threads(act: Callable[[int], T], count: int, *, num_threads: int) -> Iterator[T]:
+    """`act` of each number below `count`, by several threads; after a failure no more are begun.
+
+    Raises:
+        ThreadsError: the threads cannot be started.
+    """
+    with needing_threads(f"{num_threads} threads"), ThreadPoolExecutor(num_threads) as pool:
+        try:
+            yield from pool.map(act, range(count))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
