@@ -134,8 +134,15 @@ def _measure(
     held.writer = SampleWriter(folder)
     spent_s = max((sample.started_s for sample in samples), default=0.0)
     start_s = site.start_s - spent_s
-    checked = bool(held.run.checks)
-    findings = look_ahead(setup, site, start_s=start_s, checked=checked, observer=hands.observer)
+    layers = held.run.built_layers
+    findings = look_ahead(
+        setup,
+        site,
+        start_s=start_s,
+        checked=bool(held.run.checks) and layers is not None,
+        observer=hands.observer,
+        layers=layers,
+    )
     held.run = note_findings(held.run, findings)
     write_run(folder, held.run)
     search = plan_search(held.run, setup, samples)
