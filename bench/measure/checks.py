@@ -78,11 +78,7 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
 def _check_answers(
     bench: Workbench, tokens: int, scratch: Path, *, hybrids: Collection[str]
 ) -> Iterator[Message]:
-    """The right-answer check of each series that brings bytes in; one that breaks is left out, if others are left.
-
-    Raises:
-        KVIOError: all broke; or one did where several ranks check together.
-    """
+    """The right-answer check of each series that brings bytes in; one that breaks is left out while others are left."""
     loads = bench.setup.loads
     broken = 0
     for load in (load for load in loads if find_backend(load.spec.backend).moves_bytes):
