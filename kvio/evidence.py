@@ -122,6 +122,7 @@ def prove_cache_state(
     moved: ReadCounters,
     resident_after: int | None = None,
     fresh_bytes: int | None = None,
+    num_files: int = 1,
 ) -> tuple[CacheState, tuple[str, ...]]:
     """What the counters prove about one read, and codes (keys of `NOTICES`) of what speaks against it.
 
@@ -134,6 +135,7 @@ def prove_cache_state(
             that fills the page cache was none.
         fresh_bytes: `count_fresh_bytes` of the reads, where it was counted: read-ahead moves the counters
             by bytes nobody asked for, which would cover for a part that was read twice.
+        num_files: that were read; each may have an odd tail, which goes through the page cache.
     """
     if payload_bytes <= 0:
         return "unverified", ("nothing_read",)
@@ -143,7 +145,7 @@ def prove_cache_state(
         payload_bytes,
         resident_before=resident_before,
         moved=moved,
-        resident_after=resident_after,
+        kept_bytes=_grown(resident_before, resident_after) - num_files * mmap.PAGESIZE,
     )
     if not repeated:
         return state, codes
@@ -167,14 +169,13 @@ def _prove_unrepeated(
     *,
     resident_before: int | None,
     moved: ReadCounters,
-    resident_after: int | None,
+    kept_bytes: int,
 ) -> tuple[CacheState, tuple[str, ...]]:
     fetched = _share(moved.process_bytes, payload_bytes)
     delivered = _share(moved.device_bytes, payload_bytes)
     if not asked_direct or fetched is None:
         return _buffered_state(fetched, delivered, resident_before)
-    # one page is allowed for: the tail of an odd file goes through the page cache
-    kept = _grown(resident_before, resident_after) > (1 - PROVING_SHARE) * payload_bytes + mmap.PAGESIZE
+    kept = kept_bytes > (1 - PROVING_SHARE) * payload_bytes
     if fetched >= PROVING_SHARE and not kept:
         return _direct_state(delivered)
     state, codes = _buffered_state(fetched, delivered, resident_before)
@@ -191,7 +192,7 @@ def _grown(before: int | None, after: int | None) -> int:
 
 def _direct_state(delivered: float | None) -> tuple[CacheState, tuple[str, ...]]:
     if delivered is None:
-        return "direct", ("device_counter_missing",)
+        return "unverified", ("device_counter_missing",)
     return ("direct", ()) if delivered >= PROVING_SHARE else ("unverified", ("below_page_cache",))
 
 

@@ -2,13 +2,15 @@
 
 import errno
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from kvio.backends.protocol import KVIOError
+from kvio.errors import KVIOError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -17,16 +19,52 @@ class StoreError(KVIOError):
     """The store of chunks cannot be written, opened or believed."""
 
 
+@contextmanager
+def told(where: Path) -> Iterator[None]:
+    """Say in one line what the system refuses, with the path that it names, else `where`.
+
+    Raises:
+        StoreError: a directory or file is gone, full, read-only or not permitted.
+    """
+    try:
+        yield
+    except OSError as error:
+        path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else where
+        raise StoreError(f"{path}: {_reason(error, where)}") from error
+
+
+@contextmanager
+def temporary_directory(parent: Path) -> Iterator[Path]:
+    """A directory in `parent` that is gone when the block ends, as far as it still can be removed.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    with told(parent):
+        made = tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True)
+    with made as directory:
+        yield Path(directory)
+
+
+def make_directory(path: Path, *, exist_ok: bool = False) -> Path:
+    """A directory that only its owner may enter.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    with told(path.parent):
+        path.mkdir(mode=0o700, exist_ok=exist_ok)
+    return path
+
+
 def require_space(directory: Path, needed_bytes: int) -> None:
     """Stop before writing what does not fit.
 
     Raises:
         StoreError: too little free space, or no such directory.
     """
-    try:
+    with told(directory):
         found = os.statvfs(directory)
-    except OSError as error:
-        raise StoreError(f"{directory}: {error.strerror}") from error
     free_bytes = found.f_bavail * found.f_frsize
     if needed_bytes > free_bytes:
         raise StoreError(
@@ -124,18 +162,19 @@ def _reason(error: OSError, directory: Path) -> str:
 
 
 def _discard(path: Path) -> None:
-    try:
+    with suppress(OSError):  # the error that led here says more
         path.unlink(missing_ok=True)
-    except OSError as error:
-        # the error that led here says more; a read-only directory cannot hold a remainder anyway
-        if error.errno not in {errno.EROFS, errno.EACCES, errno.ENOTDIR}:
-            raise
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in `directory` outlive a power failure."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Make the names in `directory` outlive a power failure.
+
+    Raises:
+        StoreError: it is gone, or its disk fails.
+    """
+    with told(directory):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -15,6 +15,7 @@ from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.jobs import Job
 from kvio.lane import Lane, TakeJob, Tally, take_first
+from kvio.threads import needing_threads
 from kvio.transfer import make_transfer
 
 
@@ -74,8 +75,10 @@ class ChunkLoader:
         self._now_s = now_s
         self._lanes: list[Lane] = []
         try:
-            for _ in range(geometry.preset.num_threads):
-                self._add_lane(geometry, make_backend(), device=device, into=into)
+            num_threads = geometry.preset.num_threads
+            with needing_threads(f"{num_threads} reading threads"):
+                for _ in range(num_threads):
+                    self._add_lane(geometry, make_backend(), device=device, into=into)
         except BaseException:
             self.close()
             raise

@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kvio.backends.protocol import KVIOError
@@ -39,16 +39,21 @@ def open_scratch(parent: Path, *, prefix: str = PREFIX) -> Iterator[Path]:
 
 
 def _remove(directory: Path) -> None:
-    """Remove everything, the lock last: a kill on the way leaves a directory that the next run recognises."""
+    """Remove everything, the lock last: a kill on the way leaves a directory that the next run recognises.
+
+    What cannot be removed (the directory is gone, its disk read-only) stays: what went wrong with it was said by
+    whoever used it.
+    """
     try:
         entries = list(directory.iterdir())
-    except FileNotFoundError:  # somebody removed it already
+    except OSError:
         return
     for entry in entries:
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         elif entry.name != LOCK_NAME:
-            entry.unlink(missing_ok=True)
+            with suppress(OSError):
+                entry.unlink()
     shutil.rmtree(directory, ignore_errors=True)
 
 

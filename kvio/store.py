@@ -1,14 +1,23 @@
 """Files of KV chunks: written once, fully, with bytes that can be told apart, and checked when read back."""
 
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 
 from kvio.chunks import ChunkGeometry
-from kvio.files import Bytes, StoreError, make_file, require_space, sync_directory, write_at, write_file
+from kvio.files import (
+    Bytes,
+    StoreError,
+    make_file,
+    require_space,
+    sync_directory,
+    told,
+    write_at,
+    write_file,
+)
 from kvio.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -20,8 +29,8 @@ from kvio.manifest import (
 )
 from kvio.places import Place, Places
 from kvio.presets import Preset, same_files
+from kvio.threads import by_threads
 
-T = TypeVar("T")
 NUM_WRITERS = 4
 CHUNK_STREAM, STATE_STREAM, FILL_STREAM = range(3)  # keys that keep the random streams apart
 
@@ -56,10 +65,11 @@ class ChunkStore:
         if num_chunks <= 0 or seed < 0:
             raise StoreError(f"{num_chunks} chunks with seed {seed}: need at least one, and a seed from 0")
         num_states = num_states if geometry.layout.state_bytes else 0
-        if not directory.is_dir():
-            raise StoreError(f"{directory}: no such directory; create it or name another")
-        if (directory / MANIFEST_NAME).exists():
-            raise StoreError(f"{directory}: holds a store already; remove it, or use another directory")
+        with told(directory):
+            if not directory.is_dir():
+                raise StoreError(f"{directory}: no such directory; create it or name another")
+            if (directory / MANIFEST_NAME).exists():
+                raise StoreError(f"{directory}: holds a store already; remove it, or use another directory")
         require_space(directory, num_chunks * geometry.padded_bytes + num_states * geometry.state_file_bytes)
         store = cls(
             directory,
@@ -69,7 +79,8 @@ class ChunkStore:
             store._fill(num_states)
         except BaseException:
             store._manifest = store._manifest.model_copy(update={"states": ("",) * num_states})
-            store.remove()
+            with suppress(OSError):  # what led here says more
+                store.remove()
             raise
         return store
 
@@ -77,8 +88,8 @@ class ChunkStore:
         if self.geometry.preset.container_bytes is not None:
             for path, num_bytes in self._places.file_bytes().items():
                 make_file(path, num_bytes)
-        chunks = tuple(_each(self._write_seeded_chunk, self.num_chunks))
-        states = tuple(_each(self._write_seeded_state, num_states))
+        chunks = tuple(by_threads(self._write_seeded_chunk, self.num_chunks, num_threads=NUM_WRITERS))
+        states = tuple(by_threads(self._write_seeded_state, num_states, num_threads=NUM_WRITERS))
         self._manifest = self._manifest.model_copy(update={"chunks": chunks, "states": states})
         sync_directory(self.directory)
         write_manifest(self.directory, self._manifest)
@@ -105,10 +116,8 @@ class ChunkStore:
         sizes = store._places.file_bytes()
         sizes |= {path: store.geometry.state_file_bytes for path in store._state_paths()}
         for path, expected_bytes in sizes.items():
-            try:
+            with told(path):
                 size_bytes = path.stat().st_size
-            except OSError as error:
-                raise StoreError(f"{path}: {error.strerror}") from error
             if size_bytes != expected_bytes:
                 raise StoreError(f"{path}: {size_bytes} bytes, {expected_bytes} were written")
         return store
@@ -268,10 +277,8 @@ class ChunkStore:
 
 
 def _read_bytes(place: Place, num_bytes: int) -> Bytes:
-    try:
+    with told(place.path):
         found = np.fromfile(place.path, np.uint8, count=num_bytes, offset=place.offset)
-    except OSError as error:
-        raise StoreError(f"{place.path}: {error.strerror}") from error
     if len(found) != num_bytes:
         raise StoreError(f"{place.path}: {len(found)} of {num_bytes} bytes at offset {place.offset}")
     return found
@@ -282,13 +289,3 @@ def _random_bytes(num_bytes: int, seed: int, stream: int, number: int) -> Bytes:
     random = np.random.Generator(np.random.SFC64([seed, stream, number]))
     words = random.integers(0, 2**64, size=-(-num_bytes // 8), dtype=np.uint64)
     return words.view(np.uint8)[:num_bytes]
-
-
-def _each(write: Callable[[int], T], count: int) -> Iterator[T]:
-    """`write` of each number below `count`, by several threads; after a failure no more are begun."""
-    with ThreadPoolExecutor(NUM_WRITERS) as pool:
-        try:
-            yield from pool.map(write, range(count))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ from kvio.blockdev import describe_storage
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.evidence import EvidenceError
+from kvio.jobs import Job
 from kvio.layout import uniform_layout
+from kvio.loader import LoadSplit
 from kvio.pagecache import warm
 from kvio.presets import adapt_preset, find_preset
 from kvio.store import ChunkStore
@@ -108,3 +110,23 @@ def test_an_allocated_file_that_was_never_written_is_never_timed(open_arm: Opene
         os.posix_fallocate(stream.fileno(), 0, size)
     with pytest.raises(EvidenceError, match="never written"):
         arm.prepare(CASE)
+
+
+def test_a_direct_read_that_the_file_system_buffered_is_not_called_direct(
+    open_arm: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_disk(tmp_path)
+    arm = open_arm(tmp_path, direct=True)
+    load = arm.reading.loader.load
+
+    def load_through_the_page_cache(blocks: KVBlocks, jobs: Sequence[Job]) -> LoadSplit:
+        """As ext4 with data=journal does: the flag stays, both counters move, and the pages are there afterwards."""
+        split = load(blocks, jobs)
+        for path in {job.path for job in jobs}:
+            warm(path)
+        return split
+
+    monkeypatch.setattr(arm.reading.loader, "load", load_through_the_page_cache)
+    outcome = _sample(arm)
+    assert (outcome.cache_state, outcome.data_path) == ("cold", "posix-buffered")
+    assert outcome.notices == ("direct_not_honoured",)

@@ -291,7 +291,7 @@ def test_a_written_file_passes(on_disk: Path) -> None:
         (True, 0, 100, 100, ("direct", ())),
         (True, 100, 100, 100, ("direct", ())),
         (True, None, 100, 100, ("direct", ())),
-        (True, 0, 100, None, ("direct", ("device_counter_missing",))),
+        (True, 0, 100, None, ("unverified", ("device_counter_missing",))),
         (True, 0, 100, 10, ("unverified", ("below_page_cache",))),
         (True, 100, 97, 97, ("warm", ("direct_not_honoured", "partly_warm"))),
         (True, 100, 0, 0, ("warm", ("direct_not_honoured", "not_cold"))),

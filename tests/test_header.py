@@ -14,7 +14,7 @@ from bench.measure.record import Sample
 from bench.measure.setup import work_out
 from bench.measure.site import Site
 from bench.measure.source import SimulatedSource
-from bench.measure.stores import create_stores
+from bench.measure.stores import create_stores, plan_stores
 from tests.sweeps import make_run
 
 
@@ -24,7 +24,7 @@ def test_only_bytes_read_from_files_may_have_come_from_a_cache_below(
 ) -> None:
     load = LoadSpec(backend=backend, chunk_tokens=1)
     setup = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(load,)))
-    create_stores(setup, tmp_path, longest=1)
+    create_stores(setup, plan_stores(setup, tmp_path, longest=1))
     clock = VirtualClock()
     source = SimulatedSource(SimulationSpec(), clock=clock, num_bytes=setup.bytes_at)
     site = Site(clock, source, tmp_path, 0.0)

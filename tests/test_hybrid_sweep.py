@@ -18,7 +18,7 @@ from bench.measure.schedule import shuffle_round
 from bench.measure.setup import Setup, work_out
 from bench.measure.site import Site
 from bench.measure.source import SimulatedSource
-from bench.measure.stores import create_stores
+from bench.measure.stores import create_stores, plan_stores
 from kvio.store import ChunkStore
 from tests.test_preflight import Scripted, Silent
 
@@ -132,7 +132,7 @@ def test_more_files_are_written_because_two_arms_walk_through_them(tmp_path: Pat
         setup = work_out(
             Plan(model="qwen3-0.6b", loads=(LoadSpec(chunk_tokens=4),), hybrid=hybrid, num_samples=2)
         )
-        found = create_stores(setup, folder, longest=8)
+        found = create_stores(setup, plan_stores(setup, folder, longest=8))
         counts[hybrid] = ChunkStore.open(found["posix/best"]).num_chunks
     assert counts == {False: 8, True: 16}
 

@@ -11,6 +11,7 @@ import torch
 
 from bench.arms.case import Case
 from bench.arms.load import LoadArm
+from bench.arms.proof import Resident
 from bench.arms.reading import LoadSettings
 from bench.arms.walk import FreshWalk, tokens_to_load
 from kvio.backends.protocol import KVIOError, Read, ShortReadError
@@ -60,9 +61,9 @@ class FakeEvidence:
         return ReadCounters(1000 * self.reads, 2000 * self.reads)
 
     def prove_cache_state(
-        self, *, asked_direct: bool, reads: Sequence[Read], resident_before: int | None, moved: ReadCounters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident: Resident, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
-        self.asked.append((asked_direct, sum(read.num_bytes for read in reads), resident_before))
+        self.asked.append((asked_direct, sum(read.num_bytes for read in reads), resident.before_bytes))
         return "direct" if asked_direct else "cold", ("counted",)
 
     def prove_data_path(

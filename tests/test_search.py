@@ -17,7 +17,7 @@ from bench.measure.settings import Setting, SettingSearch, SettingTrial, settle
 from bench.measure.setup import Setup, work_out
 from bench.measure.site import Site
 from bench.measure.source import SimulatedSource
-from bench.measure.stores import create_stores
+from bench.measure.stores import create_stores, plan_stores
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.trials import search_all
 from bench.show.origin import check_rows, say_search
@@ -206,7 +206,7 @@ def test_a_search_is_said_in_one_line() -> None:
 
 def search_on_disk(setup: Setup, scratch: Path, job_seconds: float = 60) -> dict[str, SettingSearch]:
     clock = MonotonicClock()
-    stores = create_stores(setup, scratch, longest=1024)
+    stores = create_stores(setup, plan_stores(setup, scratch, longest=1024))
     job = SearchJob(setup.plan, stores, 1024, choose_the_other, clock.now_s() + job_seconds)
     return {found.series: found.search for found in search_all(job, clock) if isinstance(found, SettingFound)}
 

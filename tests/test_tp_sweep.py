@@ -15,7 +15,7 @@ from bench.catalog.fields import CatalogError
 from bench.measure.plan import Plan
 from bench.measure.record import read_run, read_samples
 from bench.measure.setup import work_out
-from bench.measure.stores import create_stores, most_tokens, rank_directory, store_bytes
+from bench.measure.stores import create_stores, most_tokens, plan_stores, rank_directory, store_bytes
 from bench.measure.workbench import DeviceError, pick_device
 from bench.show.facts import device_name
 from kvio.store import ChunkStore
@@ -130,7 +130,7 @@ def test_every_rank_has_a_store_of_its_own_and_all_share_the_working_set(tiny: P
     assert two.bytes_at(100) == one.bytes_at(100)  # two heads of K and V, one on each rank
     assert 2 * two.layout.bytes_at(100) == one.layout.bytes_at(100)
     assert most_tokens(two, tmp_path) == most_tokens(one, tmp_path)  # half of the room for half of the bytes
-    (directory,) = set(create_stores(two, tmp_path, longest=256).values())
+    (directory,) = set(create_stores(two, plan_stores(two, tmp_path, longest=256)).values())
     stores = [ChunkStore.open(rank_directory(directory, rank, 2)) for rank in range(2)]
     assert stores[0].geometry.layout == two.layout
     assert not (stores[0].read_payload(0) == stores[1].read_payload(0)).all()

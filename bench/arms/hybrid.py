@@ -13,10 +13,12 @@ from bench.arms.meeting import Meeting, Met, choose_sizes, jobs_by_chunk, recomp
 from bench.arms.memory import require_memory, workspace_bytes
 from bench.arms.model import BuiltModel
 from bench.arms.prefill import Prefill, draw_tokens, finish
-from bench.arms.reading import Prepared, Reading
+from bench.arms.prepared import Prepared
+from bench.arms.reading import Reading
 from bench.arms.recompute import MATH_NOTICE
 from kvio.backends.protocol import KVIOError
 from kvio.evidence import ReadCounters
+from kvio.threads import needing_threads
 
 WARMUP_CHUNKS = 4  # both sides get some of so many
 
@@ -85,7 +87,8 @@ class HybridArm:
         self._shares: dict[int, float] = {}
         self._prepared: tuple[Prepared, torch.Tensor] | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="hybrid-load")
-        self._beside.submit(int).result()  # starts the thread
+        with needing_threads("a thread for each arm"):
+            self._beside.submit(int).result()  # starts the thread
 
     def warm_up(self, case: Case) -> None:
         """See which attention kernel pieces take; then run the case once, on files that no sample reads afterwards.

@@ -6,8 +6,9 @@ import torch
 
 from bench.arms.case import Case, Outcome
 from bench.arms.prefill import finish
+from bench.arms.prepared import Prepared
 from bench.arms.proof import Evidence
-from bench.arms.reading import LoadSettings, Prepared, Reading
+from bench.arms.reading import LoadSettings, Reading
 from bench.arms.walk import FreshWalk
 from kvio.backends.protocol import KVIOError
 from kvio.blocks import KVBlocks

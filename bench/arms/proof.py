@@ -1,7 +1,7 @@
 """What the load arm asks the operating system, so that it can say which way the bytes took."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +19,17 @@ from kvio.evidence import (
 )
 from kvio.gds.path import PathCounters
 from kvio.pagecache import evict, resident_bytes, warm
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Bytes of a sample's files in the page cache, before its reads and after them; None where that is not known.
+
+    After them it is looked at where O_DIRECT was asked for: a direct read leaves nothing there.
+    """
+
+    before_bytes: int | None
+    after_bytes: int | None = None
 
 
 class Evidence(Protocol):
@@ -43,7 +54,7 @@ class Evidence(Protocol):
         """The counters now."""
 
     def prove_cache_state(
-        self, *, asked_direct: bool, reads: Sequence[Read], resident_before: int | None, moved: ReadCounters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident: Resident, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
         """The cache state that the counters allow to claim, and codes of what is suspect."""
 
@@ -91,7 +102,7 @@ class ServerEvidence:
         return ReadCounters(None, None)
 
     def prove_cache_state(
-        self, *, asked_direct: bool, reads: Sequence[Read], resident_before: int | None, moved: ReadCounters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident: Resident, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
         """Never cold, never warm."""
         unknown = () if self._link_bytes_per_s is not None else ("link_rate_unknown",)
@@ -147,15 +158,17 @@ class KernelEvidence:
         return replace(read_counters(self._storage.device), path=self._read_path())
 
     def prove_cache_state(
-        self, *, asked_direct: bool, reads: Sequence[Read], resident_before: int | None, moved: ReadCounters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident: Resident, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
         """The cache state that the counters allow to claim."""
         return prove_cache_state(
             asked_direct=asked_direct,
             payload_bytes=sum(read.num_bytes for read in reads),
-            resident_before=resident_before,
+            resident_before=resident.before_bytes,
             moved=moved,
+            resident_after=resident.after_bytes,
             fresh_bytes=count_fresh_bytes(reads),
+            num_files=len({read.path for read in reads}),
         )
 
     def prove_data_path(

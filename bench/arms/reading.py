@@ -9,7 +9,8 @@ import torch
 
 from bench.arms import group
 from bench.arms.case import Case, Outcome
-from bench.arms.proof import Evidence
+from bench.arms.prepared import Prepared, Proof
+from bench.arms.proof import Evidence, Resident
 from bench.arms.walk import FreshWalk, tokens_to_load
 from kvio.backends import BackendKind, find_backend
 from kvio.backends.protocol import KVIOError
@@ -17,8 +18,8 @@ from kvio.backends.setting import BackendSetting, SimulatedDevice
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.depot import Depot
-from kvio.evidence import CacheState, ReadCounters
-from kvio.files import Bytes
+from kvio.evidence import ReadCounters
+from kvio.files import Bytes, told
 from kvio.jobs import Job, by_chunk, collect, plan_jobs
 from kvio.loader import ChunkLoader, LoadSplit
 from kvio.store import ChunkStore
@@ -49,37 +50,6 @@ class LoadSettings:
     step_layers: tuple[int, int] | None = None
     queue_depth: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The files of one sample, in the state before it is timed.
-
-    Args:
-        chunk_ids: number in the store of each chunk of the prefix, in order.
-        jobs: what is read of them, front to back, then the states.
-        first_token, last_token: tokens [first_token, last_token) that the jobs bring.
-        resident_bytes: bytes of each file in the page cache; None where it cannot be known.
-    """
-
-    case: Case
-    chunk_ids: tuple[int, ...]
-    jobs: tuple[Job, ...]
-    state_id: int | None
-    first_token: int
-    last_token: int
-    resident_bytes: Mapping[Path, int | None]
-    notices: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What the counters said about one sample; None where nothing was read from storage."""
-
-    cache_state: CacheState | None = None
-    data_path: str | None = None
-    moved: ReadCounters | None = None
-    notices: tuple[str, ...] = ()
 
 
 def _own_depot(kind: BackendKind, settings: LoadSettings, directory: Path) -> Depot | None:
@@ -180,12 +150,10 @@ class Reading:
         paths = list(dict.fromkeys(job.path for job in jobs))
         if self._depot is not None:
             self._depot.place(paths)
-        if not self._kind.from_storage:
+        if not self._kind.from_storage or not paths:
             return {}
-        try:
+        with told(paths[0].parent):
             return {path: self._set_cache_of(path) for path in paths}
-        except OSError as error:
-            raise KVIOError(f"{error.filename or paths[0].parent}: {error.strerror}") from error
 
     def _set_cache_of(self, path: Path) -> int | None:
         self._evidence.require_written(path)
@@ -219,7 +187,7 @@ class Reading:
         state, notices = self._evidence.prove_cache_state(
             asked_direct=direct,
             reads=[read for job in ready.jobs for read in job.reads],
-            resident_before=_total([ready.resident_bytes[path] for path in {job.path for job in ready.jobs}]),
+            resident=self._resident(ready),
             moved=moved,
         )
         path, against = self._evidence.prove_data_path(
@@ -230,6 +198,15 @@ class Reading:
             moved=moved,
         )
         return Proof(state, path, moved, (*notices, *against, *limited))
+
+    def _resident(self, ready: Prepared) -> Resident:
+        """Bytes of the files in the page cache before the reads, and now, where they should have left none there."""
+        paths = list(dict.fromkeys(job.path for job in ready.jobs))
+        before_bytes = _total([ready.resident_bytes[path] for path in paths])
+        if not self.geometry.direct:
+            return Resident(before_bytes)
+        with told(paths[0].parent):
+            return Resident(before_bytes, _total([self._evidence.resident_bytes(path) for path in paths]))
 
     def _exceeds_limit(self, split: LoadSplit, load_s: float) -> tuple[str, ...]:
         """A short read after a pause gets through faster than the kernel's limit lets a long one."""

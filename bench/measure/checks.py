@@ -1,8 +1,7 @@
 """The preflight as the measuring process carries it out: costs, right answer, scaling error, price of the harness."""
 
 import statistics
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -29,6 +28,7 @@ from bench.measure.jobs import (
     LayersChosen,
     Message,
     PreflightJob,
+    SeriesFailed,
     SeriesSkipped,
 )
 from bench.measure.layers import build_layers
@@ -37,6 +37,8 @@ from bench.measure.setup import RECOMPUTE, LoadSeries, name_hybrid, work_out
 from bench.measure.workbench import DTYPES, Workbench
 from kvio.backends import find_backend
 from kvio.chunks import ChunkGeometry
+from kvio.errors import KVIOError
+from kvio.files import temporary_directory
 from kvio.presets import adapt_preset
 from kvio.store import ChunkStore
 
@@ -67,13 +69,28 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
     yield from walk.messages()
     if job.with_checks and job.scratch_dir is not None:
         tokens = walk.affordable_tokens()
-        for load in (load for load in setup.loads if find_backend(load.spec.backend).moves_bytes):
-            yield _check_answer(bench, load, tokens, job.scratch_dir)
-            if name_hybrid(load.name) in hybrid and not skipped:
-                yield _check_hybrid(bench, load, tokens, job.scratch_dir)
+        yield from _check_answers(bench, tokens, job.scratch_dir, hybrids=() if skipped else hybrid)
         if len(bench.built.layers) < len(bench.built.model_kinds):
             yield _check_scaling(bench, max(16, tokens // SCALING_FORWARDS))
         yield CheckDone("null", _price_harness(bench, job.lengths[0], job.scratch_dir))
+
+
+def _check_answers(
+    bench: Workbench, tokens: int, scratch: Path, *, hybrids: Collection[str]
+) -> Iterator[Message]:
+    """The right-answer check of each series that brings bytes in; one that breaks is left out while others are left."""
+    loads = bench.setup.loads
+    broken = 0
+    for load in (load for load in loads if find_backend(load.spec.backend).moves_bytes):
+        try:
+            yield _check_answer(bench, load, tokens, scratch)
+            if name_hybrid(load.name) in hybrids:
+                yield _check_hybrid(bench, load, tokens, scratch)
+        except KVIOError as error:
+            broken += 1
+            if group.size() > 1 or broken == len(loads):
+                raise
+            yield SeriesFailed(load.name, str(error))
 
 
 def _find_part(bench: Workbench) -> str:
@@ -176,17 +193,17 @@ def _compare_dtypes(bench: Workbench) -> CheckDone:
 def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
     """Logits after a load through this series' layout and backend, against recompute; with a negative control."""
     geometry = _check_geometry(bench, load, tokens // 2)
-    with tempfile.TemporaryDirectory(dir=scratch) as directory:
-        exchange = StoreExchange(Path(directory), geometry, load, now_s=bench.now_s)
+    with temporary_directory(scratch) as directory:
+        exchange = StoreExchange(directory, geometry, load, now_s=bench.now_s)
         return _compare(bench, load.name, exchange, geometry=geometry, num_chunks=1)
 
 
 def _check_hybrid(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
     """The same after recompute of the prompt's front and loading of its back."""
     geometry = _check_geometry(bench, load, tokens // 4)
-    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+    with temporary_directory(scratch) as directory:
         exchange = HybridExchange(
-            Path(directory),
+            directory,
             geometry,
             load,
             now_s=bench.now_s,
@@ -263,9 +280,9 @@ def _price_harness(bench: Workbench, length: int, scratch: Path) -> dict[str, An
     load = bench.setup.loads[0]
     nothing = replace(load, spec=load.spec.model_copy(update={"backend": "null", "options": {}}))
     case = Case("load", "null", length)
-    with tempfile.TemporaryDirectory(dir=scratch) as directory:
+    with temporary_directory(scratch) as directory:
         count = len(load.geometry.chunks_between(0, length))
-        store = ChunkStore.create(Path(directory), load.geometry, num_chunks=count, seed=0)
+        store = ChunkStore.create(directory, load.geometry, num_chunks=count, seed=0)
         arm = bench.load_arm(store, nothing, first_chunk=0, first_token=None)
         try:
             arm.warm_up(case)

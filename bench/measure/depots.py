@@ -9,6 +9,7 @@ from bench.measure.setup import LoadSeries
 from kvio.backends import find_backend
 from kvio.backends.protocol import KVIOError
 from kvio.depot import Depot
+from kvio.files import told
 from kvio.store import ChunkStore
 
 
@@ -35,22 +36,22 @@ class RunDepots:
             self._begun.append(depot)  # before: a mark half made is withdrawn too
             depot.begin()
 
-    def place(self, store_dirs: Mapping[str, Path], observer: Observer) -> None:
-        """Fill every depot with the files of its series' stores, checked against their manifests.
+    def place(self, store_dirs: Mapping[str, Path], observer: Observer) -> dict[str, KVIOError]:
+        """Fill the depots of these series with the files of their stores, checked against their manifests.
 
-        Raises:
-            KVIOError: a chunk is damaged, or cannot be placed.
+        By series, why its files could not be placed: a chunk is damaged, or the server takes it not.
         """
-        for depot, directory in dict.fromkeys(
-            (depot, store_dirs[name]) for name, depot in self._of_series.items()
-        ):
-            store = ChunkStore.open(directory)
-            for chunk_id in range(store.num_chunks):
-                store.verify(chunk_id)
-            paths = sorted(directory.glob("*.kv"))
-            held_bytes = sum(path.stat().st_size for path in paths)
-            observer.on_phase(f"placing {len(paths)} files, {held_bytes / 1e9:.2f} GB, in {depot.name}")
-            depot.place(paths, packed_bytes=store.geometry.packed_bytes)
+        failed: dict[str, KVIOError] = {}
+        shared: dict[tuple[Depot, Path], list[str]] = {}
+        for name, directory in store_dirs.items():
+            if name in self._of_series:
+                shared.setdefault((self._of_series[name], directory), []).append(name)
+        for (depot, directory), names in shared.items():
+            try:
+                _place(depot, directory, observer)
+            except KVIOError as error:
+                failed |= dict.fromkeys(names, error)
+        return failed
 
     def withdraw(self) -> tuple[Notice, ...]:
         """Empty every depot that was begun, once; a notice for each that could not be emptied."""
@@ -63,3 +64,14 @@ class RunDepots:
                 message = f"objects were left behind, the next run here removes them: {error}"
                 notices.append(Notice(code="objects_left", message=message, suspect=False))
         return tuple(notices)
+
+
+def _place(depot: Depot, directory: Path, observer: Observer) -> None:
+    store = ChunkStore.open(directory)
+    for chunk_id in range(store.num_chunks):
+        store.verify(chunk_id)
+    with told(directory):
+        paths = sorted(directory.glob("*.kv"))
+        held_bytes = sum(path.stat().st_size for path in paths)
+    observer.on_phase(f"placing {len(paths)} files, {held_bytes / 1e9:.2f} GB, in {depot.name}")
+    depot.place(paths, packed_bytes=store.geometry.packed_bytes)

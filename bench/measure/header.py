@@ -24,6 +24,7 @@ from bench.measure.stores import store_bytes
 from kvio.backends import find_backend
 from kvio.blockdev import describe_storage
 
+FAILED = "series_failed"  # as of one that breaks in mid-sweep
 BUSY_SHARE = 0.25  # of all cores, above which timings are noise
 
 
@@ -169,19 +170,24 @@ def _first_notices(
 def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
     """The header with what the preflight found; each notice once, however often a sweep is resumed."""
     harness = {"startup_s": findings.startup_s, **run.harness}
+    broken = {name: reason for load, reason in findings.failed.items() for name in (load, name_hybrid(load))}
+    reasons = {**findings.skipped, **broken}
     skipped = {
-        name: info.model_copy(update={"settings": {**info.settings, "skipped": findings.skipped[name]}})
+        name: info.model_copy(update={"settings": {**info.settings, "skipped": reasons[name]}})
         for name, info in run.series.items()
-        if name in findings.skipped
+        if name in reasons
     }
     series = {**run.series, **skipped}
     notices = [
         Notice(code="length_refused", message=f"{length} tokens: {reason}")
         for length, reason in findings.refused.items()
     ]
+    notices += _notice_broken(series, broken)
+    known = {notice.message.partition(":")[0] for notice in run.notices if notice.code == FAILED}
     checks = {**run.checks, **findings.checks}
     layers = findings.layers or run.built_layers
-    notices += [*findings.notices, *_notice_skipped(series), *_notice_unchecked(run, series, checks)]
+    unsaid = {name: info for name, info in series.items() if name not in known | set(broken)}
+    notices += [*findings.notices, *_notice_skipped(unsaid), *_notice_unchecked(run, series, checks)]
     if layers is not None and layers.scaled and "scaling" not in checks:
         message = "the error of scaling a few layers was not measured: the preflight had no time for it"
         notices.append(
@@ -196,6 +202,14 @@ def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
             "notices": tuple(dict.fromkeys((*run.notices, *notices))),
         }
     )
+
+
+def _notice_broken(series: Mapping[str, SeriesInfo], reasons: Mapping[str, str]) -> list[Notice]:
+    return [
+        Notice(code=FAILED, message=f"{name}: its check failed, so it was left out: {reason}")
+        for name, reason in reasons.items()
+        if name in series
+    ]
 
 
 def _notice_skipped(series: Mapping[str, SeriesInfo]) -> list[Notice]:
@@ -236,7 +250,11 @@ def _reads_files(load: LoadSeries) -> bool:
 
 
 def notice_repeats(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple[Notice, ...]:
-    """Say so when more was read from files than there are: some were read again."""
+    """Say so when more was read from files than there are: some were read again.
+
+    Args:
+        samples: of these files alone: a sweep that is gone on with writes its files anew.
+    """
     if site.scratch is None:
         return ()
     found = []

@@ -171,7 +171,8 @@ class SeriesSkipped:
 
 @dataclass(frozen=True, slots=True)
 class SeriesFailed:
-    """A load or hybrid series could not be opened or read in a round, which ends there; later rounds go on without it."""
+    """A load or hybrid series could not be opened or read.  Its round ends there, or of the preflight its check; all that
+    follows goes on without it."""
 
     series: str
     reason: str
@@ -188,10 +189,11 @@ class CheckDone:
 
 @dataclass(frozen=True, slots=True)
 class SettingFound:
-    """What the search for the setting of one series gave."""
+    """What the search for the setting of one series gave; with `broke`, it failed, and the layout's own values are used."""
 
     series: str
     search: SettingSearch
+    broke: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from bench.measure.jobs import (
     LayersChosen,
     Message,
     PreflightJob,
+    SeriesFailed,
     SeriesSkipped,
 )
 from bench.measure.plan import PlanError
@@ -33,13 +34,20 @@ PREFLIGHT_SHARE = 0.6  # of the budget at most
 
 @dataclass(slots=True)
 class Findings:
-    """What the preflight found out."""
+    """What the preflight found out.
+
+    Args:
+        refused: by length, why the device cannot hold it.
+        skipped: by series, why it cannot be measured here.
+        failed: by load series, what broke in its check.
+    """
 
     costs: CostBook
     checks: dict[str, Any] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     walked: list[int] = field(default_factory=list)
     startup_s: float = 0.0
     layers: BuiltLayers | None = None
@@ -66,6 +74,8 @@ class Findings:
                 self.refused[case.prefix_tokens] = reason
             case SeriesSkipped(series, reason):
                 self.skipped[series] = reason
+            case SeriesFailed(series, reason):
+                self.failed[series] = reason
             case CheckDone(name, result, notice):
                 self.checks[name] = result
                 self.notices += [notice] if notice else []

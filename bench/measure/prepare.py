@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bench.arms.case import Case
 from bench.measure.costs import CostBook
+from bench.measure.filling import fill_stores
 from bench.measure.jobs import PreflightJob
 from bench.measure.policy import Observer
 from bench.measure.preflight import (
@@ -21,7 +22,7 @@ from bench.measure.record import BuiltLayers, RunRecord, Sample
 from bench.measure.runner import FEWEST_ROUNDS, Rounds
 from bench.measure.setup import GEMM, RECOMPUTE, Setup
 from bench.measure.site import Site
-from bench.measure.stores import create_stores, most_tokens
+from bench.measure.stores import most_tokens
 
 GEMM_TOKENS = 2048  # at most, and
 GEMM_S = 0.3  # seconds at most that one sample of it may cost
@@ -94,9 +95,9 @@ def prepare_rounds(
     """Choose the lengths that the budget allows, `search_s` left out, and write the files.
 
     Raises:
-        PlanError: not even the shortest length fits into what is left of the budget.
+        PlanError: not even the shortest length, or its files, fits into what is left of the budget.
         StoreError: the files cannot be written.
-        KVIOError: they cannot be placed where the backend reads them.
+        KVIOError: they cannot be placed where any series reads them.
     """
     plan = setup.plan
     rounds = Rounds(
@@ -132,13 +133,11 @@ def prepare_rounds(
         )
         rounds.allowed = tuple(range(grid[0], longest + 1, setup.chunk_tokens))
     if site.scratch is not None:
-        observer.on_phase("writing KV chunks")
-        directories = create_stores(setup, site.scratch, longest=rounds.allowed[-1])
+        left_s = rounds.deadline_s - site.clock.now_s() - search_s
+        directories = fill_stores(rounds, setup, site, left_s=left_s, observer=observer)
         rounds.store_dirs = {
             name: found for name in run.series if (found := _files_of(name, run, directories))
         }
-        if site.depots is not None:
-            site.depots.place(directories, observer)
         rounds.rate_case = Case("gemm", GEMM, _rate_tokens(setup, findings, most=rounds.allowed[-1]))
         rounds.warmup_tokens = _warmup_tokens(rounds)
     return rounds

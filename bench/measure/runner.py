@@ -31,6 +31,7 @@ ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is as
 REST_SHARE = 0.1  # of the budget that may be left without saying so
 RATE_SAMPLES = 3  # of the matrix rate in each round
 FEWEST_ROUNDS = 6  # for which the longest length is chosen: fewer give no distribution-free interval
+LOST = "could not be read any more and was left out from then on"
 
 
 class MeasureError(FailedError):
@@ -193,7 +194,7 @@ def _do_without(rounds: Rounds, job: RoundJob, message: Message) -> None:
         case CaseRefused(case, reason):
             _drop_from(rounds, case.prefix_tokens, reason)
         case SeriesFailed(series, reason):
-            _drop_series(rounds, series, f"round {job.number + 1}: {reason}")
+            leave_out(rounds, series, f"round {job.number + 1}: {reason}")
         case JobStopped():
             rounds.notices.append(_notice_stopped(rounds, job))
 
@@ -223,7 +224,7 @@ def _drop_from(rounds: Rounds, length: int, reason: str) -> None:
         raise MeasureError(f"not one length can be measured: {reason}")
 
 
-def _drop_series(rounds: Rounds, series: str, reason: str) -> None:
+def leave_out(rounds: Rounds, series: str, reason: str, *, instead: str = LOST) -> None:
     """Measure no further what could not be read, nor the hybrid that reads the same way; the others go on.
 
     Raises:
@@ -233,5 +234,5 @@ def _drop_series(rounds: Rounds, series: str, reason: str) -> None:
     rounds.series = tuple((arm, name) for arm, name in rounds.series if load_of(name) != load)
     if not any(arm == "load" for arm, _ in rounds.series):
         raise MeasureError(reason)
-    message = f"{load}: could not be read any more and was left out from then on: {reason}"
+    message = f"{load}: {instead}: {reason}"
     rounds.notices.append(Notice(code="series_failed", message=message))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from bench.measure.jobs import JobFailed, SearchJob, SettingFound
 from bench.measure.plan import Plan
 from bench.measure.policy import Observer, SearchPolicy
-from bench.measure.record import RunRecord, Sample, SeriesInfo
-from bench.measure.runner import MeasureError, Rounds
+from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo
+from bench.measure.runner import Rounds
 from bench.measure.settings import SettingSearch, settle
 from bench.measure.setup import LoadSeries, Setup, name_hybrid, work_out
 from bench.measure.site import Site
@@ -40,7 +40,8 @@ def plan_search(run: RunRecord, setup: Setup, samples: Sequence[Sample]) -> Plan
     """Which series are searched: once in a run, before its first sample."""
     if samples or run.searches:
         return PlannedSearch(known=run.searches)
-    loads = [load for load in setup.loads if load.spec.preset == SEARCHED]
+    left_out = {name for name, info in run.series.items() if info.skipped is not None}
+    loads = [load for load in setup.loads if load.spec.preset == SEARCHED and load.name not in left_out]
     reasons = {load.name: reason for load in loads if (reason := _why_none(load, setup.plan)) is not None}
     wanted = [load.name for load in loads if load.name not in reasons]
     limit_s = min(MOST_S, BUDGET_SHARE * setup.plan.budget_s)
@@ -81,44 +82,49 @@ def find_settings(
 ) -> RunRecord:
     """Carry the searches out; the header with what they chose, or why there was none.
 
-    Raises:
-        MeasureError: the searching process failed.
+    What breaks in a search costs no more than it: the layout's own values are used then, and it is said.
     """
     run = rounds.run
-    found = dict(search.known)
+    found, broken = dict(search.known), list[str]()
+    measured = {name for _, name in rounds.series}
+    wanted = [name for name in search.series if name in measured]  # the others were left out meanwhile
     longest = rounds.allowed[-1]
-    if search.series and run.kv_bytes_per_token * longest < LEAST_BYTES:
+    if wanted and run.kv_bytes_per_token * longest < LEAST_BYTES:
         megabytes = run.kv_bytes_per_token * longest / 1e6
         reason = f"{longest} tokens are {megabytes:.1f} MB, too few to tell settings apart"
-        found |= {name: SettingSearch(reason=reason) for name in search.series}
-    elif search.series:
+        found |= {name: SettingSearch(reason=reason) for name in wanted}
+    elif wanted:
         observer.on_phase("searching threads, queue depth and request size for this drive")
-        found |= _carry_out(search, rounds, site, decide=decide)
-    return note_searches(run.model_copy(update={"searches": found}))
+        carried_out, broken = _carry_out(wanted, rounds, site, limit_s=search.limit_s, decide=decide)
+        found |= carried_out
+    notices = (Notice(code="search_failed", message=f"{name}: {found[name].reason}") for name in broken)
+    return note_searches(run.model_copy(update={"searches": found, "notices": (*run.notices, *notices)}))
 
 
 def _carry_out(
-    search: PlannedSearch, rounds: Rounds, site: Site, *, decide: SearchPolicy
-) -> dict[str, SettingSearch]:
+    series: Sequence[str], rounds: Rounds, site: Site, *, limit_s: float, decide: SearchPolicy
+) -> tuple[dict[str, SettingSearch], list[str]]:
+    """What was found for each series, and those whose search failed."""
     job = SearchJob(
         plan=rounds.run.plan,
-        store_dirs={name: rounds.store_dirs[name] for name in search.series},
+        store_dirs={name: rounds.store_dirs[name] for name in series},
         most_tokens=rounds.allowed[-1],
         decide=decide,
-        deadline_s=min(site.clock.now_s() + search.limit_s, rounds.deadline_s),
+        deadline_s=min(site.clock.now_s() + limit_s, rounds.deadline_s),
     )
-    unfinished = SettingSearch(reason="the search was not over in time")
-    found = dict.fromkeys(search.series, unfinished)
+    found: dict[str, SettingSearch] = {}
+    broken: list[str] = []
+    left = "the search was not over in time"
     for message in site.source.run(job):
         match message:
-            case SettingFound(series, setting):
-                found[series] = setting
+            case SettingFound(name, setting, broke):
+                found[name] = setting
+                broken += [name] if broke else []
             case JobFailed(reason):
-                raise MeasureError(
-                    f"search for the best setting: {reason}; try --threads, --queue-depth and --request, "
-                    f"which leave nothing to search"
-                )
-    return found
+                left = f"the search failed: {reason}"
+                broken += [name for name in series if name not in found]
+    unfinished = {name: SettingSearch(reason=left) for name in series if name not in found}
+    return found | unfinished, broken
 
 
 def note_searches(run: RunRecord) -> RunRecord:

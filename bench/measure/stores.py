@@ -1,6 +1,8 @@
 """The chunk files of a sweep: how many there can be, and writing them."""
 
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -9,6 +11,7 @@ from bench.measure.plan import PlanError
 from bench.measure.runner import ROUNDS_PLANNED
 from bench.measure.setup import LoadSeries, Setup
 from kvio.chunks import ChunkGeometry
+from kvio.files import make_directory, told
 from kvio.store import ChunkStore
 
 DEFAULT_WORKING_SET_BYTES = 4 * 2**30  # enough for several samples of a long prefix, seconds to write
@@ -21,7 +24,8 @@ def working_set_bytes(setup: Setup, scratch: Path) -> int:
     """Bytes that chunk files may take in all: as asked, else a default within a share of the free space."""
     if setup.plan.working_set_bytes is not None:
         return setup.plan.working_set_bytes
-    return min(DEFAULT_WORKING_SET_BYTES, int(DISK_SHARE * shutil.disk_usage(scratch).free))
+    with told(scratch):
+        return min(DEFAULT_WORKING_SET_BYTES, int(DISK_SHARE * shutil.disk_usage(scratch).free))
 
 
 def most_tokens(setup: Setup, scratch: Path | None) -> int:
@@ -57,26 +61,47 @@ def _by_geometry(loads: tuple[LoadSeries, ...]) -> dict[ChunkGeometry, list[Load
     return found
 
 
-def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Path]:
-    """Write the chunk files; the directory of each series.  Series of equal geometry share their files.
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """The chunk files of one geometry.
 
-    Of several ranks each has a store of its own shard, with other bytes, in its `rank_directory`.
+    Args:
+        loads: the series that read them.
+        directory: where they go.
+        least_chunks: that the longest prefix takes.
+        num_chunks: that are wanted, of each rank.
+    """
+
+    geometry: ChunkGeometry
+    loads: tuple[LoadSeries, ...]
+    directory: Path
+    least_chunks: int
+    num_chunks: int
+
+    def cut(self, share: float) -> "StorePlan":
+        """With that share of the chunks, as far as the longest prefix allows."""
+        return replace(self, num_chunks=max(self.least_chunks, int(self.num_chunks * share)))
+
+
+def chunks_at_once(setup: Setup, geometry: ChunkGeometry, tokens: int) -> int:
+    """Chunks that one sample of a prefix of `tokens` reads."""
+    return len(geometry.chunks_between(0, tokens + setup.plan.suffix_tokens))
+
+
+def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan, ...]:
+    """The stores of a sweep.  Series of equal geometry share their files.
 
     There are enough files for every sample of a round to read others, and for all rounds where a working set
     was asked for, as far as that allows.
 
     Raises:
         PlanError: the working set does not hold the longest prefix.
-        StoreError: no space, or the directory cannot be written.
     """
-    found: dict[str, Path] = {}
     shared = _by_geometry(setup.loads)
-    ranks = setup.plan.tensor_parallel
-    room_bytes = working_set_bytes(setup, scratch) // len(shared) // ranks
+    room_bytes = working_set_bytes(setup, scratch) // len(shared) // setup.plan.tensor_parallel
+    plans = []
     for number, (geometry, loads) in enumerate(shared.items()):
-        directory = _directory(scratch, number)
-        directory.mkdir(mode=0o700)
-        at_once = len(geometry.chunks_between(0, longest + setup.plan.suffix_tokens))
+        at_once = chunks_at_once(setup, geometry, longest)
         readers = 2 if setup.plan.hybrid else 1  # both arms walk through the same files
         # lengths in powers of two add up to twice the longest
         wanted = at_once * 2 * readers * setup.plan.num_samples
@@ -88,17 +113,32 @@ def create_stores(setup: Setup, scratch: Path, *, longest: int) -> dict[str, Pat
                 f"{room_bytes}; try a larger --working-set or shorter prefixes"
             )
         num_chunks = max(at_once, min(wanted, room_bytes // geometry.padded_bytes))
+        plans.append(StorePlan(geometry, tuple(loads), _directory(scratch, number), at_once, num_chunks))
+    return tuple(plans)
+
+
+def create_stores(setup: Setup, plans: Sequence[StorePlan]) -> dict[str, Path]:
+    """Write the chunk files; the directory of each series.
+
+    Of several ranks each has a store of its own shard, with other bytes, in its `rank_directory`.
+
+    Raises:
+        StoreError: no space, or the directory cannot be written.
+    """
+    found: dict[str, Path] = {}
+    ranks = setup.plan.tensor_parallel
+    readers = 2 if setup.plan.hybrid else 1
+    for plan in plans:
+        make_directory(plan.directory)
         for rank in range(ranks):
-            own = rank_directory(directory, rank, ranks)
-            own.mkdir(mode=0o700, exist_ok=True)
             ChunkStore.create(
-                own,
-                geometry,
-                num_chunks=num_chunks,
+                make_directory(rank_directory(plan.directory, rank, ranks), exist_ok=True),
+                plan.geometry,
+                num_chunks=plan.num_chunks,
                 seed=setup.plan.seed + rank * RANK_SEED_STEP,
                 num_states=readers * setup.plan.num_samples,
             )
-        found.update({load.name: directory for load in loads})
+        found.update({load.name: plan.directory for load in plan.loads})
     return found
 
 
@@ -112,7 +152,10 @@ def store_bytes(setup: Setup, scratch: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for number, loads in enumerate(_by_geometry(setup.loads).values()):
         files = _directory(scratch, number).rglob("chunk-*")
-        num_bytes = sum(path.stat().st_size for path in files)
+        try:
+            num_bytes = sum(path.stat().st_size for path in files)
+        except OSError:  # somebody removes them, so that there is nothing to be said of them
+            continue
         found.update({load.name: num_bytes for load in loads})
     return found
 

@@ -112,7 +112,7 @@ def _carry_out(
     setup: Setup, site: Site, folder: Path, *, run: RunRecord, samples: list[Sample], hands: Hands
 ) -> None:
     """Preflight, files, rounds; the header says how it ended."""
-    state, held = "failed", _Held(run)
+    state, held, num_before = "failed", _Held(run), len(samples)
     try:
         _measure(setup, site, folder, held=held, samples=samples, hands=hands)
         state = "complete"
@@ -124,7 +124,7 @@ def _carry_out(
         failed = Notice(code="failed", message=str(error))
         held.run = held.run.model_copy(update={"notices": (*held.run.notices, failed)})
     finally:
-        _finish(setup, site, folder, held=held, samples=samples, state=state)
+        _finish(setup, site, folder, held=held, samples=samples[num_before:], state=state)
 
 
 def _measure(
@@ -172,7 +172,7 @@ def _measure(
 def _finish(
     setup: Setup, site: Site, folder: Path, *, held: _Held, samples: Sequence[Sample], state: str
 ) -> None:
-    """Take back what lies elsewhere, close the samples, and write the last header."""
+    """Take back what lies elsewhere, close the file of samples, and write the last header; `samples` are of this part."""
     left = () if site.depots is None else site.depots.withdraw()
     if held.writer is not None:
         held.writer.close()

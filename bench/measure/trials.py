@@ -44,7 +44,7 @@ def search_all(job: SearchJob, clock: Clock) -> Iterator[Message]:
     began_s = clock.now_s()
     for number, load in enumerate([load for load in setup.loads if load.name in job.store_dirs]):
         until_s = began_s + (job.deadline_s - began_s) * (number + 1) / len(job.store_dirs)
-        since_s = clock.now_s()
+        since_s, broke = clock.now_s(), False
         try:
             drive = Drive(setup, load, job.store_dirs[load.name], device=device, now_s=clock.now_s)
             try:
@@ -53,7 +53,11 @@ def search_all(job: SearchJob, clock: Clock) -> Iterator[Message]:
                 drive.close()
         except NoSearchError as error:
             found = SettingSearch(reason=str(error))
-        yield SettingFound(load.name, found.model_copy(update={"seconds": clock.now_s() - since_s}))
+        except KVIOError as error:  # what broke may concern this series alone
+            found, broke = SettingSearch(reason=f"the search failed: {error}"), True
+        yield SettingFound(
+            load.name, found.model_copy(update={"seconds": clock.now_s() - since_s}), broke=broke
+        )
 
 
 class Drive:

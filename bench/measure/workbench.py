@@ -26,6 +26,7 @@ from kvio.backends import find_backend
 from kvio.blockdev import describe_storage
 from kvio.blocks import KVBlocks
 from kvio.errors import KVIOError
+from kvio.files import told
 from kvio.layout import KVLayout
 from kvio.store import ChunkStore
 
@@ -84,8 +85,13 @@ class Workbench:
     now_s: Callable[[], float]
 
     def prefill(self, capacity_tokens: int) -> Prefill:
-        """The model over blocks of its own for so many tokens."""
+        """The model over blocks of its own for so many tokens.
+
+        All of them are written once: the first touch of a page takes longer than the write, and what was never written
+        is read from the one page of zeros.  No arm may pay the one in its timed part, nor gain from the other.
+        """
         blocks = KVBlocks(self.layout, capacity_tokens, self.device)
+        blocks.poison()
         return prefill_over(self.built, blocks, kv_dtype=self.kv_dtype)
 
     @property
@@ -184,7 +190,9 @@ def evidence_of(load: LoadSeries, directory: Path) -> Evidence:
     """What can be known of the reads of one series from files in `directory`."""
     server = find_server(load)
     if server is None:
-        return KernelEvidence(describe_storage(directory), find_backend(load.spec.backend).read_path)
+        with told(directory):
+            storage = describe_storage(directory)
+        return KernelEvidence(storage, find_backend(load.spec.backend).read_path)
     return ServerEvidence(server.interface.bytes_per_s)
 
 
@@ -215,13 +223,15 @@ def make_arms(
             directory = rank_directory(store_dirs[load.name], group.rank(), group.size())
             store = ChunkStore.open(directory, preset=load.geometry.preset)
             arm = bench.load_arm(store, load, first_chunk=first_chunk.get(load.name, 0), first_token=step)
+            arms[load.name] = arm
+            if name_hybrid(load.name) in store_dirs:
+                arms[name_hybrid(load.name)] = bench.hybrid_arm(
+                    prefill, arm.reading, first_token=step, seed=seed
+                )
         except KVIOError as error:
             for made in arms.values():
                 made.close()
             raise UnreadableSeriesError(load.name, str(error)) from error
-        arms[load.name] = arm
-        if name_hybrid(load.name) in store_dirs:
-            arms[name_hybrid(load.name)] = bench.hybrid_arm(prefill, arm.reading, first_token=step, seed=seed)
     return arms
 
 

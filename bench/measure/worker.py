@@ -45,6 +45,7 @@ from bench.measure.workbench import (
 from kvio.backends.descriptors import raise_limit
 from kvio.backends.protocol import KVIOError
 from kvio.child import die_with_parent
+from kvio.threads import needing_threads
 
 REFUSALS = (
     CacheMismatchError,
@@ -72,19 +73,31 @@ def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
     try:
         if seat is not None:
             _sit_down(seat, job)
-        for message in _carry_out(job, MonotonicClock()):
-            pipe.send(message)
-    except RuntimeError as error:
-        loss = group.describe_loss(error)
-        if loss is None:
-            raise
-        pipe.send(JobFailed(loss, lost_others=True))
-    except REFUSALS as error:
-        pipe.send(JobFailed(str(error), refused=True))
-    except KVIOError as error:  # before anything is measured, it is the folder that was named
-        pipe.send(JobFailed(str(error), refused=isinstance(job, PreflightJob)))
+        with needing_threads("the threads beside the reading ones"):
+            for message in _carry_out(job, MonotonicClock()):
+                pipe.send(message)
     except (BrokenPipeError, EOFError, ConnectionResetError):
         os._exit(1)  # the runner is gone; nobody is left to tell
+    except (RuntimeError, OSError, KVIOError, *REFUSALS) as error:
+        failed = _describe_failure(error, job)
+        if failed is None:
+            raise
+        pipe.send(failed)
+
+
+def _describe_failure(error: Exception, job: Job) -> JobFailed | None:
+    """What to tell of an error; None of one that is a fault of ours."""
+    if isinstance(error, RuntimeError):
+        loss = group.describe_loss(error)
+        return None if loss is None else JobFailed(loss, lost_others=True)
+    if isinstance(error, REFUSALS):
+        return JobFailed(str(error), refused=True)
+    early = isinstance(job, PreflightJob)  # before anything is measured, it is the folder that was named
+    if isinstance(error, KVIOError):
+        return JobFailed(str(error), refused=early)
+    if isinstance(error, OSError) and error.filename is not None:
+        return JobFailed(f"{error.filename}: {error.strerror}", refused=early)
+    return None
 
 
 def _receive(pipe: Connection) -> Job:

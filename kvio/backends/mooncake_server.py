@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
@@ -19,6 +20,7 @@ from kvio.backends.mooncake_client import StoreClient, load_mooncake
 from kvio.backends.objects import scratch_of
 from kvio.backends.protocol import KVIOError
 from kvio.child import start_child, stop_child
+from kvio.files import told
 
 ADDRESS_NAME, LOG_NAME = "mooncake-master", "mooncake.log"
 READY_LIMIT_S = 20.0
@@ -70,13 +72,18 @@ class OwnMaster:
             self.address = f"{LOOPBACK}:{port}"
             self._process = self._start(port)
             if self._gets_ready(self._process, port):
-                (folder / ADDRESS_NAME).write_text(self.address)
+                try:
+                    with told(folder):
+                        (folder / ADDRESS_NAME).write_text(self.address)
+                except KVIOError:
+                    self.stop()
+                    raise
                 return
             self.stop()
         raise KVIOError(f"mooncake_master does not get ready: {_last_line(folder / LOG_NAME)}")
 
     def _start(self, port: int) -> subprocess.Popen[bytes]:
-        with (self._folder / LOG_NAME).open("ab") as log:
+        with _open_log(self._folder) as log:
             return start_child(
                 [
                     str(_find_program()),
@@ -109,7 +116,8 @@ class OwnMaster:
 
     def stop(self) -> None:
         """End it, and let the address go; safe to call twice."""
-        (self._folder / ADDRESS_NAME).unlink(missing_ok=True)
+        with suppress(OSError):  # the folder may be gone, or its disk read-only
+            (self._folder / ADDRESS_NAME).unlink(missing_ok=True)
         process, self._process = self._process, None
         if process is not None:
             stop_child(process)
@@ -135,7 +143,7 @@ class Segment:
                 f"a Mooncake store of {num_bytes / 1e9:.2f} GB does not fit into the {free_bytes / 1e9:.2f} GB of memory "
                 "that are free; try a smaller --working-set, or a store of yours with --option master=HOST:PORT"
             )
-        with (folder / LOG_NAME).open("ab") as log:
+        with _open_log(folder) as log:
             command = [sys.executable, "-m", __name__, master, str(num_bytes)]
             self._process = start_child(command, folder=folder, log=log, talks=True)
         assert self._process.stdout is not None
@@ -157,6 +165,11 @@ class Segment:
     def stop(self) -> None:
         """End it at once, where the master ends too."""
         stop_child(self._process)
+
+
+def _open_log(folder: Path) -> BinaryIO:
+    with told(folder):
+        return (folder / LOG_NAME).open("ab")
 
 
 def _find_program() -> Path:

@@ -19,6 +19,8 @@ from kvio import scratch  # not a name of it: it may be the one that is being im
 from kvio.backends.bucket import Bucket, ObjectError
 from kvio.backends.bucket_address import read_address
 from kvio.backends.protocol import KVIOError
+from kvio.files import told
+from kvio.threads import needing_threads
 
 NUM_PLACERS = 4
 MARK = "owner"
@@ -50,9 +52,10 @@ def scratch_of(path: Path) -> Path:
 def describe_owner(folder: Path) -> str:
     """A digest of this machine and folder, which names neither."""
     machine = MACHINE_ID.read_text().strip() if MACHINE_ID.is_file() else ""
-    facts = os.statvfs(folder), folder.stat().st_ino
-    told = f"{machine}\n{folder.resolve()}\n{facts[0].f_fsid}\n{facts[1]}"
-    return hashlib.sha256(told.encode()).hexdigest()
+    with told(folder):
+        facts = os.statvfs(folder), folder.stat().st_ino
+    text = f"{machine}\n{folder.resolve()}\n{facts[0].f_fsid}\n{facts[1]}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class ObjectDepot:
@@ -107,7 +110,10 @@ class ObjectDepot:
         Raises:
             KVIOError: a file cannot be read, a request failed, or other bytes came back.
         """
-        with ThreadPoolExecutor(NUM_PLACERS, thread_name_prefix="kvio-place") as pool:
+        with (
+            needing_threads(f"{NUM_PLACERS} placing threads"),
+            ThreadPoolExecutor(NUM_PLACERS, thread_name_prefix="kvio-place") as pool,
+        ):
             try:
                 for _ in pool.map(self._place, paths):
                     pass

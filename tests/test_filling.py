@@ -1,0 +1,132 @@
+"""Writing and placing KV chunks takes its share of the budget, and no more."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bench.measure.clock import VirtualClock
+from bench.measure.costs import CostBook
+from bench.measure.filling import fill_stores
+from bench.measure.plan import LoadSpec, Plan, PlanError
+from bench.measure.runner import Rounds
+from bench.measure.setup import Setup, work_out
+from bench.measure.site import Site
+from bench.measure.source import SimulatedSource
+from kvio.errors import KVIOError
+from kvio.store import ChunkStore
+from tests.sweeps import make_run
+from tests.test_cli import TINY
+from tests.test_preflight import Silent
+
+MIB = 2**20
+S3 = LoadSpec(backend="s3", chunk_tokens=32, options={"endpoint": "http://192.0.2.1", "bucket": "kv"})
+
+
+class SlowServer:
+    """Takes two seconds for each chunk, or fails."""
+
+    def __init__(self, clock: VirtualClock, *, fails: str | None = None) -> None:
+        self._clock = clock
+        self._fails = fails
+        self.placed: list[int] = []
+
+    def place(self, store_dirs: Mapping[str, Path], observer: object) -> dict[str, KVIOError]:
+        if "s3/best" not in store_dirs:
+            return {}
+        if self._fails:
+            return {"s3/best": KVIOError(self._fails)}
+        self.placed.append(len(list(store_dirs["s3/best"].glob("chunk-*.kv"))))
+        self._clock.advance(2.0 * self.placed[-1])
+        return {}
+
+
+def prepare(
+    tmp_path: Path, *, left_s: float, loads: tuple[LoadSpec, ...], fails: str | None = None, **more: object
+) -> tuple[Rounds, SlowServer, dict[str, Path]]:
+    model = tmp_path / "tiny.json"
+    model.write_text(json.dumps(TINY))
+    plan = Plan.model_validate(
+        {"model": str(model), "dtype": "float32", "loads": loads, "budget_s": 60, **more}
+    )
+    setup = work_out(plan)
+    clock = VirtualClock()
+    server = SlowServer(clock, fails=fails)
+    source = SimulatedSource(None, clock=clock, num_bytes=setup.bytes_at)  # type: ignore[arg-type]
+    (scratch := tmp_path / "kvcross-test").mkdir()
+    site = Site(clock, source, scratch, 0.0, depots=server)  # type: ignore[arg-type]
+    rounds = _rounds_of(setup)
+    return rounds, server, fill_stores(rounds, setup, site, left_s=left_s, observer=Silent())
+
+
+def _rounds_of(setup: Setup) -> Rounds:
+    return Rounds(
+        run=make_run(plan=setup.plan, series=setup.series),
+        series=(("recompute", "recompute"), *(("load", load.name) for load in setup.loads)),
+        allowed=setup.lengths or tuple(range(32, 2049, 32)),
+        start_s=0.0,
+        deadline_s=setup.plan.budget_s,
+        costs=CostBook(lambda case: 1.0),
+    )
+
+
+def test_lengths_and_files_are_as_many_as_can_be_placed_in_three_tenths_of_what_is_left(
+    tmp_path: Path,
+) -> None:
+    rounds, server, directories = prepare(tmp_path, left_s=100.0, loads=(S3,))
+    # 30 s at 2 s for a chunk: 15 chunks, of 32 tokens each; one more found out what a chunk takes
+    assert (rounds.allowed[0], rounds.allowed[-1]) == (32, 480)
+    assert server.placed == [1, 15]
+    assert ChunkStore.open(directories["s3/best"]).num_chunks == 15
+    (notice,) = rounds.notices
+    assert (notice.code, notice.suspect) == ("files_cut", False)
+    assert notice.message == (
+        "0.00 of 0.01 GB of KV files were written, for that alone takes about 30 s here; they are read again sooner; "
+        "a longer --budget makes room for more"
+    )
+
+
+def test_lengths_that_were_asked_for_are_written_though_they_take_longer_than_that(tmp_path: Path) -> None:
+    rounds, server, _ = prepare(tmp_path, left_s=100.0, loads=(S3,), tokens=(64, 1024))
+    assert rounds.allowed == (64, 1024)
+    assert server.placed == [1, 32]
+
+
+def test_what_cannot_be_placed_within_the_budget_is_refused_with_the_budget_that_it_needs(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        prepare(tmp_path, left_s=30.0, loads=(S3,), tokens=(64, 512))
+    assert str(caught.value) == (
+        "a budget of 60 s is too small: to write and place the KV chunks of 512 tokens takes about 32 s here, 28 s are "
+        "left for it; try --budget 107s, or shorter prefixes, or a faster way to where they go"
+    )
+
+
+def test_files_that_take_no_time_are_all_written(tmp_path: Path) -> None:
+    rounds, _, directories = prepare(
+        tmp_path, left_s=100.0, loads=(LoadSpec(chunk_tokens=32),), tokens=(64, 128), num_samples=3
+    )
+    assert ChunkStore.open(directories["posix/best"]).num_chunks == 4 * 2 * 3
+    assert rounds.notices == []
+    assert [path.name for path in (tmp_path / "kvcross-test").iterdir()] == ["store-0"]
+
+
+def test_a_server_that_takes_nothing_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
+    loads = (LoadSpec(chunk_tokens=32), S3)
+    rounds, _, directories = prepare(tmp_path, left_s=100.0, loads=loads, tokens=(64,), fails="no answer")
+    assert rounds.series == (("recompute", "recompute"), ("load", "posix/best"))
+    assert "posix/best" in directories
+    assert [(notice.code, notice.suspect, notice.message) for notice in rounds.notices] == [
+        (
+            "series_failed",
+            True,
+            "s3/best: its KV chunks could not be placed, so it was left out: no answer",
+        )
+    ]
+
+
+def test_when_it_is_the_only_one_its_error_is_the_end(tmp_path: Path) -> None:
+    with pytest.raises(KVIOError, match=r"^no answer$"):
+        prepare(tmp_path, left_s=100.0, loads=(S3,), tokens=(64,), fails="no answer")

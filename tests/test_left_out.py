@@ -1,0 +1,156 @@
+"""What breaks before the rounds costs its own series, and no other."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import bench.measure.checks
+from bench.measure.clock import MonotonicClock, VirtualClock
+from bench.measure.costs import CostBook
+from bench.measure.header import note_findings
+from bench.measure.jobs import (
+    CheckDone,
+    JobFailed,
+    Message,
+    PreflightJob,
+    SearchJob,
+    SeriesFailed,
+    SettingFound,
+)
+from bench.measure.plan import LoadSpec, Plan
+from bench.measure.preflight import Findings
+from bench.measure.runner import Rounds
+from bench.measure.search import find_settings, plan_search
+from bench.measure.setup import LoadSeries, work_out
+from bench.measure.site import Site
+from bench.measure.stores import create_stores, plan_stores
+from bench.measure.trials import search_all
+from kvio.errors import KVIOError
+from tests.sweeps import make_run
+from tests.test_cli import TINY
+from tests.test_preflight import Silent
+from tests.test_search import MIB, WIDE, never
+
+LOADS = (LoadSpec(chunk_tokens=32), LoadSpec(backend="hostmem", chunk_tokens=32))
+
+
+def plan_of(tmp_path: Path, config: dict[str, object], **more: object) -> Plan:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(config))
+    asked = {"model": str(path), "dtype": "float32", "loads": LOADS, "layers": "all", **more}
+    return Plan.model_validate(asked)
+
+
+@pytest.fixture
+def check_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[Message]]:
+    """Carries the preflight out while the checks of some series break; its messages about series."""
+
+    def check(*broken: str, loads: tuple[LoadSpec, ...] = LOADS) -> list[Message]:
+        def check_answer(bench: object, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
+            if load.name in broken:
+                raise KVIOError(f"{load.name} is gone")
+            return CheckDone(f"answer:{load.name}", {"passed": True})
+
+        monkeypatch.setattr(bench.measure.checks, "_check_answer", check_answer)
+        plan = plan_of(tmp_path, TINY, loads=loads)
+        job = PreflightJob(plan, (32,), case_limit_s=60, deadline_s=1e9, scratch_dir=tmp_path)
+        messages = bench.measure.checks.look_ahead(job, MonotonicClock())
+        return [m for m in messages if isinstance(m, SeriesFailed) or getattr(m, "name", "")[:6] == "answer"]
+
+    return check
+
+
+def test_a_series_that_breaks_in_its_check_is_left_out_and_the_others_are_checked(
+    check_with: Callable[..., list[Message]],
+) -> None:
+    assert check_with("posix/best") == [
+        SeriesFailed("posix/best", "posix/best is gone"),
+        CheckDone("answer:hostmem/best", {"passed": True}),
+    ]
+
+
+def test_when_all_break_in_their_checks_the_last_error_is_the_end(
+    check_with: Callable[..., list[Message]],
+) -> None:
+    with pytest.raises(KVIOError, match=r"^hostmem/best is gone$"):
+        check_with("posix/best", "hostmem/best")
+    with pytest.raises(KVIOError, match=r"^posix/best is gone$"):
+        check_with("posix/best", loads=LOADS[:1])
+
+
+def test_what_broke_in_the_preflight_is_suspect_and_neither_searched_nor_called_unchecked(
+    tmp_path: Path,
+) -> None:
+    setup = work_out(plan_of(tmp_path, TINY, hybrid=True))
+    run = make_run(plan=setup.plan, series=setup.series, checks={})
+    passed = {name: {"passed": True} for name in ("answer:posix/best", "answer:hybrid/posix/best")}
+    findings = Findings(CostBook(lambda case: 1.0), checks=passed, failed={"hostmem/best": "no memory"})
+    noted = note_findings(run, findings)
+    said = "its check failed, so it was left out: no memory"
+    assert [(notice.code, notice.suspect, notice.message) for notice in noted.notices] == [
+        ("series_failed", True, f"hostmem/best: {said}"),
+        ("series_failed", True, f"hybrid/hostmem/best: {said}"),
+    ]
+    assert [name for name, info in noted.series.items() if info.skipped] == [
+        "hostmem/best",
+        "hybrid/hostmem/best",
+    ]
+    again = note_findings(noted, Findings(CostBook(lambda case: 1.0)))  # gone on with
+    assert again.notices == noted.notices
+    assert plan_search(noted, setup, []).series == ("posix/best",)
+
+
+def test_a_search_over_damaged_files_keeps_the_layouts_own_values_and_the_next_is_searched(
+    tmp_path: Path,
+) -> None:
+    loads = (LoadSpec(chunk_tokens=256), LoadSpec(chunk_tokens=512))
+    plan = plan_of(tmp_path, WIDE, loads=loads[:1], working_set_bytes=64 * MIB, num_rounds=1)
+    setup = work_out(plan)
+    stores = create_stores(setup, plan_stores(setup, tmp_path, longest=512))
+    for path in stores["posix/best"].glob("chunk-*.kv"):
+        with path.open("r+b") as stream:
+            stream.write(b"damaged!")
+    clock = MonotonicClock()
+    (found,) = search_all(SearchJob(plan, stores, 512, never, clock.now_s() + 60), clock)
+    assert isinstance(found, SettingFound)
+    assert (found.broke, found.search.chosen) == (True, None)
+    assert found.search.reason.startswith("the search failed: ")
+    assert found.search.reason.endswith("wrong chunk, wrong place, or damaged")
+
+
+class Failing:
+    """A source whose process dies."""
+
+    def run(self, job: object) -> Iterator[Message]:
+        yield JobFailed("the measuring process was killed (out of memory?)")
+
+    def close(self) -> None: ...
+
+
+def test_a_search_that_dies_is_suspect_and_does_not_end_the_sweep(tmp_path: Path) -> None:
+    setup = work_out(plan_of(tmp_path, WIDE))
+    rounds = Rounds(
+        run=make_run(plan=setup.plan, series=setup.series, kv_bytes_per_token=32 * 1024),
+        series=(
+            ("recompute", "recompute"),
+            ("load", "posix/best"),
+        ),  # the other was left out while it was placed
+        allowed=(1024,),
+        start_s=0.0,
+        deadline_s=60.0,
+        costs=CostBook(lambda case: 1.0),
+        store_dirs={"posix/best": tmp_path, "hostmem/best": tmp_path},
+    )
+    site = Site(VirtualClock(), Failing(), tmp_path, 0.0)
+    search = plan_search(rounds.run, setup, [])
+    assert search.series == ("posix/best", "hostmem/best")
+    run = find_settings(search, rounds, site, decide=never, observer=Silent())
+    reason = "the search failed: the measuring process was killed (out of memory?)"
+    assert {name: (one.chosen, one.reason) for name, one in run.searches.items()} == {
+        "posix/best": (None, reason)
+    }
+    assert [(notice.code, notice.suspect, notice.message) for notice in run.notices] == [
+        ("search_failed", True, f"posix/best: {reason}")
+    ]

@@ -1,0 +1,135 @@
+"""A folder that is gone, full or read-only is one line with its path, wherever it is noticed."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import bench.measure.sweep
+from bench.arms.case import Case, Outcome
+from bench.measure.jobs import JobFailed, PreflightJob, RoundJob
+from bench.measure.plan import LoadSpec, Plan
+from bench.measure.record import Sample
+from bench.measure.setup import work_out
+from bench.measure.stores import StorePlan, create_stores, store_bytes, working_set_bytes
+from bench.measure.sweep import Hands
+from bench.measure.worker import serve_job
+from kvio.backends.mooncake_server import OwnMaster
+from kvio.backends.objects import describe_owner
+from kvio.files import StoreError, sync_directory, temporary_directory, told
+from kvio.scratch import open_scratch
+from tests.servers import require_mooncake
+from tests.sweeps import make_run
+
+SETUP = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(LoadSpec(chunk_tokens=1),)))
+
+
+def _store_in(folder: Path) -> StorePlan:
+    (load,) = SETUP.loads
+    return StorePlan(load.geometry, (load,), folder / "store-0", 1, 1)
+
+
+def _enter_temporary(folder: Path) -> None:
+    with temporary_directory(folder):
+        raise AssertionError("it cannot be made")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(_enter_temporary, id="a check's files"),
+        pytest.param(sync_directory, id="the names of a store's files"),
+        pytest.param(lambda folder: working_set_bytes(SETUP, folder), id="the free space"),
+        pytest.param(describe_owner, id="the owner of objects"),
+        pytest.param(lambda folder: create_stores(SETUP, [_store_in(folder)]), id="the stores"),
+    ],
+)
+def test_what_is_done_in_a_folder_that_is_gone_is_one_line_with_its_path(
+    use: Callable[[Path], object], tmp_path: Path
+) -> None:
+    folder = tmp_path / "gone"
+    with pytest.raises(StoreError) as caught:
+        use(folder)
+    assert str(caught.value).startswith(str(folder))
+    assert str(caught.value).endswith("No such file or directory")
+
+
+def test_a_full_disk_says_how_much_is_free(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"/x: no space left \(\d+ bytes free\)"), told(tmp_path):
+        raise OSError(errno.ENOSPC, "No space left on device", "/x")
+
+
+def test_a_store_of_its_own_whose_log_has_no_place_is_one_line(tmp_path: Path) -> None:
+    require_mooncake()
+    with pytest.raises(StoreError, match=r"gone/mooncake\.log: No such file or directory"):
+        OwnMaster(tmp_path / "gone")
+
+
+def test_a_scratch_directory_that_somebody_replaced_by_a_file_ends_as_the_block_did(tmp_path: Path) -> None:
+    with open_scratch(tmp_path) as scratch:
+        (scratch / "lock").unlink()
+        scratch.rmdir()
+        scratch.write_text("somebody else's")
+    assert scratch.read_text() == "somebody else's"
+
+
+def test_files_that_vanish_are_not_counted(tmp_path: Path) -> None:
+    assert store_bytes(SETUP, tmp_path / "gone") == {"posix/best": 0}
+
+
+class Pipe:
+    """An end of a pipe that hands over one job and keeps what is told."""
+
+    def __init__(self, job: object) -> None:
+        self._job = job
+        self.told: list[object] = []
+
+    def recv(self) -> object:
+        return self._job
+
+    def send(self, message: object) -> None:
+        self.told.append(message)
+
+
+PREFLIGHT = PreflightJob(SETUP.plan, (1,), case_limit_s=1, deadline_s=1, scratch_dir=None)
+ROUND = RoundJob(plan=SETUP.plan, number=0, passes=(), start_s=0.0, deadline_s=9.0, seed=0)
+
+
+@pytest.mark.parametrize(("job", "refused"), [(PREFLIGHT, True), (ROUND, False)], ids=["preflight", "round"])
+def test_a_measuring_process_tells_of_a_lost_file_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, job: object, *, refused: bool
+) -> None:
+    def lose(job: object, clock: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", "/mnt/x")
+
+    monkeypatch.setattr("bench.measure.worker._carry_out", lose)
+    monkeypatch.setattr("bench.measure.worker.die_with_parent", lambda: None)
+    monkeypatch.setattr("signal.signal", lambda number, action: None)
+    pipe = Pipe(job)
+    serve_job(pipe)  # type: ignore[arg-type]
+    assert pipe.told == [JobFailed("/mnt/x: Input/output error", refused=refused)]
+
+
+def test_a_sweep_that_is_gone_on_with_counts_the_reads_of_its_new_files_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, after = (Sample(n, 0, 0, 0.0, Case("load", "posix/best", 1), Outcome(1.0)) for n in (0, 1))
+    seen: list[list[Sample]] = []
+
+    def measure(*args: object, samples: list[Sample], **more: object) -> None:
+        samples.append(after)
+
+    def notice(setup: object, site: object, samples: list[Sample]) -> tuple[()]:
+        seen.append(list(samples))
+        return ()
+
+    monkeypatch.setattr(bench.measure.sweep, "_measure", measure)
+    monkeypatch.setattr(bench.measure.sweep, "notice_repeats", notice)
+    site: Any = SimpleNamespace(depots=None, scratch=tmp_path)
+    hands: Hands = SimpleNamespace()  # type: ignore[assignment]
+    carry_out = bench.measure.sweep._carry_out
+    carry_out(SETUP, site, tmp_path, run=make_run(plan=SETUP.plan), samples=[before], hands=hands)
+    assert seen == [[after]]
