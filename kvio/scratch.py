@@ -102,6 +102,8 @@ def _remove_if_stale(directory: Path) -> bool:
         lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return _remove_if_empty(directory)
+    except OSError:  # read-only, say: nothing can be removed there; making a new one says why
+        return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

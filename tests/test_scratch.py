@@ -137,3 +137,9 @@ def test_live_directories_are_counted_and_stale_ones_are_not(tmp_path: Path) -> 
         assert clean_stale(tmp_path) == []
         assert count_live(tmp_path) == 1
     assert count_live(tmp_path) == 0
+
+
+def test_a_directory_whose_lock_cannot_be_opened_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "kvcross-odd" / LOCK_NAME).mkdir(parents=True)
+    assert clean_stale(tmp_path) == []
+    assert (tmp_path / "kvcross-odd" / LOCK_NAME).is_dir()

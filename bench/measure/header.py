@@ -1,18 +1,19 @@
 """The header of a sweep: what was asked, where it ran, and what was noticed on the way."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.measure.folder import create_folder
+from bench.measure.folder import create_folder, hold_folder
 from bench.measure.machine import MachineFacts, describe_machine, machine_slug
 from bench.measure.plan import PlanError
 from bench.measure.preflight import Findings, walk_lengths
-from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo, WriteError, write_run
+from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo, write_run
 from bench.measure.server import find_server, server_notices
 from bench.measure.setup import LoadSeries, Setup, name_hybrid
 from bench.measure.site import Site
@@ -22,6 +23,18 @@ from kvio.backends import find_backend
 from kvio.blockdev import describe_storage
 
 BUSY_SHARE = 0.25  # of all cores, above which timings are noise
+# notices of what each part of a sweep finds out for itself: the next part measures again what one had to leave out
+FOUND_ANEW = frozenset(
+    {
+        "failed",
+        "series_failed",
+        "lengths_dropped",
+        "length_refused",
+        "series_skipped",
+        "answer_unchecked",
+        "slow_dtype",
+    }
+)
 
 
 def describe_storage_of(setup: Setup, data_dir: Path) -> dict[str, Any]:
@@ -54,10 +67,15 @@ def _device_name(facts: MachineFacts) -> str:
     return facts.gpus[0].name if facts.gpus else f"{facts.cpu_model} ({facts.usable_cores:g} cores)"
 
 
+@contextmanager
 def open_record(
     setup: Setup, root: Path, data_dir: Path, *, other_runs: int, skipped: Sequence[Notice] = ()
-) -> tuple[RunRecord, Path]:
-    """A fresh result folder with its header; `skipped` says what was asked for and cannot be measured.
+) -> Iterator[tuple[RunRecord, Path]]:
+    """A fresh result folder with its header, ours alone until the block ends.
+
+    Args:
+        other_runs: sweeps seen at work on the same drive.
+        skipped: what was asked for and cannot be measured.
 
     Raises:
         PlanError: `root` is not writable.
@@ -70,8 +88,25 @@ def open_record(
             root, model_name=setup.model.key, machine=machine_name, started=started
         )
     except OSError as error:
-        raise PlanError(f"{root}: cannot write results here: {error.strerror}") from None
-    run = RunRecord(
+        raise PlanError(
+            f"{root}: cannot write results here: {error.strerror}; name another folder with --results"
+        ) from None
+    with hold_folder(folder):
+        try:
+            run = _first_record(setup, data_dir, run_id=run_id, started=started, machine=machine)
+            noticed = (*skipped, *run.notices, *notice_company(_busy_share(machine), other_runs))
+            run = run.model_copy(update={"notices": noticed})
+            write_run(folder, run)
+        except BaseException:  # an interrupt too: without a header it is no result
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        yield run, folder
+
+
+def _first_record(
+    setup: Setup, data_dir: Path, *, run_id: str, started: datetime, machine: dict[str, Any]
+) -> RunRecord:
+    return RunRecord(
         run_id=run_id,
         started_utc=started.isoformat(timespec="seconds"),
         plan=setup.plan,
@@ -83,23 +118,14 @@ def open_record(
         machine=machine,
         software=describe_software().model_dump(mode="json"),
         storage=describe_storage_of(setup, data_dir),
-        notices=(
-            *skipped,
-            *_first_notices(
-                setup,
-                machine,
-                other_runs=other_runs,
-                busy_share=machine.get("noise", {}).get("busy_share", 0.0),
-            ),
-        ),
+        notices=_first_notices(setup, machine),
         checks=_simulated_truth(setup),
     )
-    try:
-        write_run(folder, run)
-    except WriteError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return run, folder
+
+
+def _busy_share(machine: Mapping[str, Any]) -> float:
+    share: float = machine.get("noise", {}).get("busy_share", 0.0)
+    return share
 
 
 def _simulated_truth(setup: Setup) -> dict[str, Any]:
@@ -116,34 +142,47 @@ def _simulated_truth(setup: Setup) -> dict[str, Any]:
     return {"truth": {name: [round(root, 1) for root in crossings]}}
 
 
-def _first_notices(
-    setup: Setup, machine: Mapping[str, Any], *, other_runs: int, busy_share: float
-) -> tuple[Notice, ...]:
+def _first_notices(setup: Setup, machine: Mapping[str, Any]) -> tuple[Notice, ...]:
     found = [
         Notice(code=code, message=f"{load.name}: {message}")
         for load in setup.loads
         for code, message in load.geometry.notices.items()
     ]
     found += [notice for load in setup.loads for notice in server_notices(load)]
-    if busy_share > BUSY_SHARE:
-        message = (
-            f"other work took {busy_share:.0%} of the processor when the sweep began: expect wide intervals"
-        )
-        found.append(Notice(code="busy_machine", message=message))
     ranks, cores = setup.plan.tensor_parallel, machine.get("usable_cores")
     if cores is not None and not machine.get("gpus") and ranks > cores:
         message = f"{ranks} ranks share {cores:g} cores: they take turns where they should work at once"
         found.append(Notice(code="ranks_share_cores", message=message))
+    return tuple(found)
+
+
+def notice_company(busy_share: float, other_runs: int, *, when: str = "began") -> tuple[Notice, ...]:
+    """Say so when others are at work on the machine: whatever is measured then is disturbed.
+
+    Args:
+        busy_share: of all cores, 0 to 1, taken by other work.
+        other_runs: sweeps seen at work on the same drive.
+        when: what the sweep did when they were seen.
+    """
+    found = []
+    if busy_share > BUSY_SHARE:
+        message = (
+            f"other work took {busy_share:.0%} of the processor when the sweep {when}: expect wide intervals"
+        )
+        found.append(Notice(code="busy_machine", message=message))
     if other_runs:
         message = (
-            f"{other_runs} other sweep(s) used the same folder when this one began: each disturbs the other"
+            f"{other_runs} other sweep(s) used the same folder when this one {when}: each disturbs the other"
         )
         found.append(Notice(code="another_run", message=message))
     return tuple(found)
 
 
 def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
-    """The header with what the preflight found; each notice once, however often a sweep is resumed."""
+    """The header with what the preflight found; each notice once, however often a sweep is resumed.
+
+    What an earlier part said of things that this one finds out anew goes: it is said again if it is still true.
+    """
     harness = {"startup_s": findings.startup_s, **run.harness}
     skipped = {
         name: info.model_copy(update={"settings": {**info.settings, "skipped": findings.skipped[name]}})
@@ -157,12 +196,13 @@ def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
     ]
     checks = {**run.checks, **findings.checks}
     notices += [*findings.notices, *_notice_skipped(series), *_notice_unchecked(run, series, checks)]
+    kept = [notice for notice in run.notices if notice.code not in FOUND_ANEW]
     return run.model_copy(
         update={
             "series": series,
             "checks": checks,
             "harness": harness,
-            "notices": tuple(dict.fromkeys((*run.notices, *notices))),
+            "notices": tuple(dict.fromkeys((*kept, *notices))),
         }
     )
 

@@ -51,6 +51,7 @@ class PreflightJob:
     Args:
         lengths: prefix lengths in rising order; the walk stops when the next would take longer than `case_limit_s`.
         scratch_dir: for the files of the checks; None in a simulation, which has none.
+        checked: names of checks that an earlier part of the sweep has made; their results stand.
     """
 
     plan: Plan
@@ -58,7 +59,7 @@ class PreflightJob:
     case_limit_s: float
     deadline_s: float
     scratch_dir: Path | None
-    with_checks: bool = True
+    checked: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,10 @@ SETTLE_S = 0.4  # of reading: the kernel lets up to about 50 ms of it through at
 LEAST_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better
 
 
-def look_ahead(setup: Setup, site: Site, *, start_s: float, checked: bool, observer: Observer) -> Findings:
-    """Carry the preflight out; with `checked`, the answer was checked when the sweep began."""
+def look_ahead(
+    setup: Setup, site: Site, *, start_s: float, checked: frozenset[str], observer: Observer
+) -> Findings:
+    """Carry the preflight out, less the checks named in `checked`, which an earlier part of the sweep made."""
     plan = setup.plan
     shortest = setup.chunk_tokens
     lengths = setup.lengths or walk_lengths(shortest, most_tokens(setup, site.scratch))
@@ -43,7 +45,7 @@ def look_ahead(setup: Setup, site: Site, *, start_s: float, checked: bool, obser
         case_limit_s=WALK_SHARE * plan.budget_s,
         deadline_s=site.clock.now_s() + PREFLIGHT_SHARE * left_s,
         scratch_dir=site.scratch,
-        with_checks=not checked,
+        checked=checked,
     )
 
     def prior_s(case: Case) -> float:
