@@ -10,6 +10,7 @@ import typer
 from pydantic import ValidationError
 from typer._click.exceptions import UsageError  # typer's own click: no public name for it
 
+from bench.show.numbers import printable
 from kvio.errors import FailedError, UserError
 
 # each in bench/verbs/<verb>.py, as a function or, where it has verbs of its own, a typer app of that name
@@ -64,7 +65,7 @@ def _take_verbs() -> None:
 
 
 def _say(text: str) -> None:
-    print(f"kvcross: {' '.join(text.split())}", file=sys.stderr)
+    print(f"kvcross: {printable(' '.join(text.split()))}", file=sys.stderr)
 
 
 def _explain(error: ValidationError) -> str:

@@ -137,7 +137,12 @@ def make_spot(**changes: object) -> SweetSpot:
         measured_range=(512, 32768),
         crossings=(Crossing(Estimate(7208.4, 6890.2, 7544.9), (4096, 8192), load_wins_beyond=True),),
         export_tokens=7424,
-        sensitivity={"0.5x": 8650.0, "0.8x": 7612.0, "1.25x": 6920.0, "2x": None},
+        sensitivity={
+            "0.5x": Estimate(8650.0, 8100.0, 9200.0),
+            "0.8x": Estimate(7612.0),
+            "1.25x": Estimate(6920.0),
+            "2x": None,
+        },
     )
     return replace(spot, **changes)  # type: ignore[arg-type]
 

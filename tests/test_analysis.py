@@ -236,7 +236,9 @@ def test_slow_loads_raise_the_crossover_of_the_p95() -> None:
 
 def test_p95_says_how_many_samples_it_lacks_and_p99_needs_a_hundred() -> None:
     few = analyse(make_run(), draw(num_rounds=3))
-    assert spot(few, statistic="p95").reason == "0 lengths have 20 load samples; needs at least 2"
+    assert spot(few, statistic="p95").reason == (
+        "0 lengths have 20 load samples in rounds of both arms; needs at least 2"
+    )
     assert not [s for s in few.spots if s.statistic == "p99"]
     many = analyse(make_run(), draw(num_samples=13))
     assert spot(many, statistic="p99").verdict == "crossover"

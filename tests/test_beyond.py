@@ -58,10 +58,10 @@ def test_an_extrapolated_throughput_has_the_bounds_of_the_model_and_says_the_fac
     _, _, model = _fitted()
     far = 40 * model.measured[1]
     basis = read_basis(
-        None, Path(SWEEP), throughput=None, machine=None, devices=read_devices(None), kv_dtype=None, tp=1
+        None, Path(SWEEP), throughput=None, machine=None, devices=read_devices(None), kv_dtype=None, tp=None
     )
     demand = find_demand([(far, 0)], basis.cache, basis.work, requests_per_s=1.0)
-    found = read_throughput(basis, demand, [(far, 0)], given=None, num_gpus=1)
+    found = read_throughput(basis, demand, [(far, 0)], given=None)
     assert found.tokens_per_s == pytest.approx(far / model.recompute_s(far), rel=1e-12)
     assert found.bounds_tokens_per_s == pytest.approx(
         (far / model.recompute_s(far, "high"), far / model.recompute_s(far, "low")), rel=1e-12
@@ -69,7 +69,7 @@ def test_an_extrapolated_throughput_has_the_bounds_of_the_model_and_says_the_fac
     assert f"{far:,} tokens are 40 times the longest length measured" in found.extrapolated
     near = [(model.measured[1], 0)]
     inside = find_demand(near, basis.cache, basis.work, requests_per_s=1.0)
-    assert read_throughput(basis, inside, near, given=None, num_gpus=1).bounds_tokens_per_s is None
+    assert read_throughput(basis, inside, near, given=None).bounds_tokens_per_s is None
 
 
 def test_the_factor_names_both_ends() -> None:

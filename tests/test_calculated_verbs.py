@@ -144,7 +144,7 @@ def test_size_takes_prompts_hits_and_rate_from_a_trace(run: Run) -> None:
     requests = [json.loads(line) for line in TRACE.read_text().splitlines()]
     span_s = (requests[-1]["timestamp"] - requests[0]["timestamp"]) / 1e3
     mean = sum(request["input_length"] for request in requests) / len(requests)
-    rate, tokens = len(requests) / span_s, mean
+    rate, tokens = (len(requests) - 1) / span_s, mean
     _, out, _ = run(f"size --model qwen3-8b --throughput 9000 --trace {TRACE} --capacity 10TB --json")
     tables = json.loads(out)
     assert _value(tables, "demand", "requests") == pytest.approx(rate)
@@ -248,8 +248,11 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
         (f"{WHOLE} --warranty-years nan", "--warranty-years is of a drive"),
         (f"{WHOLE} --skip-bad", "--skip-bad is of --trace"),
         (f"{WHOLE} --policy lfu", "--policy is of --trace"),
-        (f"{WHOLE} --occupancy 0", "occupancy must be above 0"),
-        (f"{WHOLE} --reuse-per-day nan", "reuses per day must be above 0"),
+        (f"{WHOLE} --ssd pm1743 --occupancy 0", "occupancy must be above 0"),
+        (
+            f"{WHOLE} --price-dram-gb 4 --lifetime-years 5 --reuse-per-day nan",
+            "reuses per day must be above 0",
+        ),
         (f"{SIZE} --input-tokens {'9' * 30} --hit-ratio 0.5", "input tokens must be above 0 and at most"),
         (f"{SIZE} --trace {TRACE} --capacity 900000000PB", "at most 1e+18 tokens"),
         (f"{SIZE} --trace {TRACE} --capacity 1TB --block-tokens 0", "--block-tokens must be at least 1"),

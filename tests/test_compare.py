@@ -5,9 +5,10 @@ import pytest
 from rich.console import Console
 
 from bench.analyse.analysis import analyse
+from bench.measure.record import Notice
 from bench.show.compare import DifferentMachinesError, Result, compare, differing_facts
 from tests.sweeps import make_analysis, make_run, make_samples
-from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
+from tests.tier_sweeps import DISK, MEMORY, NEVER, make_tier_run, make_tier_samples
 
 SAMPLES = make_samples(tokens=(4096, 8192), num_rounds=2, num_samples=1)
 ANALYSIS = make_analysis(SAMPLES)
@@ -23,7 +24,7 @@ def test_spots_of_several_runs_stand_side_by_side() -> None:
     assert [row[0] for row in comparison.rows] == ["20250102T030405-ab12"] * 3 + ["second"] * 3
     assert comparison.rows[3][2:] == (
         "NFS", "posix, best layout", "posix-direct", "cold", "C*", "crossover", "7,208 [6,890–7,545]",
-        "512 to 32,768 tokens", "7,424",
+        "512 to 32,768 tokens", "7,424", "all 36", "—",
     )  # fmt: skip
 
 
@@ -112,3 +113,56 @@ def test_memory_has_no_page_cache_and_a_drive_that_nobody_watched_is_unverified(
         ("hostmem, best layout", "—"),
         ("posix, best layout", "unverified"),
     }
+
+
+def test_what_is_suspect_stands_in_the_rows_and_makes_the_comparison_unsound() -> None:
+    assert compare([result(), result(run_id="second")]).is_sound
+    wrong = result(run_id="second", notices=(Notice(code="wrong_answer", message="logits differ"),))
+    comparison = compare([result(), wrong])
+    assert {(row[0], row[-1]) for row in comparison.rows} == {
+        ("20250102T030405-ab12", "—"),
+        ("second", "wrong_answer"),
+    }
+    assert not comparison.is_sound
+
+
+def test_a_way_that_is_inconclusive_makes_the_comparison_unsound() -> None:
+    run, samples = make_tier_run((MEMORY, NEVER)), make_tier_samples((MEMORY, NEVER))
+    assert compare([Result(run, samples, analyse(run, samples))]).is_sound
+    few = [s for s in samples if s.case.series != NEVER.series or s.round < 2]
+    assert not compare([Result(run, few, analyse(run, few))]).is_sound
+
+
+def test_runs_of_scaled_and_of_whole_models_are_told_apart() -> None:
+    shallow = [
+        replace(s, outcome=replace(s.outcome, measured_layers=4)) if s.case.arm == "recompute" else s
+        for s in SAMPLES
+    ]
+    scaled = Result(make_run(run_id="scaled"), shallow, ANALYSIS)
+    comparison = compare([result(run_id="whole"), scaled])
+    assert {(row[0], row[-2]) for row in comparison.rows} == {("whole", "all 36"), ("scaled", "4 of 36")}
+    assert comparison.remarks == (
+        "the runs differ in layers that ran: all 36 in whole against 4 of 36 in scaled",
+    )
+
+
+def test_runs_that_were_asked_other_questions_are_told_apart() -> None:
+    plan = make_run().plan
+    other = plan.model_copy(update={"suffix_tokens": 64, "prefill_chunk": 512, "attention": "eager"})
+    comparison = compare([result(run_id="a"), result(run_id="b", plan=other)])
+    assert comparison.remarks == (
+        "the runs differ in suffix tokens: — in a against 64 in b",
+        "the runs differ in prefill chunk: — in a against 512 in b",
+        "the runs differ in attention: auto in a against eager in b",
+    )
+    said = "P* of the next 64 tokens (loaded in whole KV chunks of 256)"
+    assert [row[6] for row in comparison.rows] == ["C*", "C* (p95 load)", "P*", "C*", "C* (p95 load)", said]
+
+
+def test_runs_of_other_software_or_unfinished_ones_are_remarked_on() -> None:
+    software = {**make_run().software, "torch": "2.14.0", "packages": {"nixl": "1.0"}}
+    comparison = compare([result(run_id="a"), result(run_id="b", software=software, state="interrupted")])
+    assert comparison.remarks == (
+        "the software differs: torch: 2.13.0 in a against 2.14.0 in b; packages.nixl: — in a against 1.0 in b",
+        "b: interrupted",
+    )

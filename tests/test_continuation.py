@@ -20,7 +20,7 @@ from tests.test_runner import Silent
 
 @pytest.fixture(scope="module")
 def setup() -> Setup:
-    return work_out(Plan(model="qwen3-8b", tokens=(512,)))
+    return work_out(Plan(model="qwen3-8b", device="cpu", tokens=(512,)))
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def run(setup: Setup, tmp_path: Path) -> RunRecord:
         started_utc="2026-01-01T00:00:00Z",
         plan=setup.plan,
         model_name="M",
-        kv_bytes_per_token=8,
-        chunk_tokens=256,
+        kv_bytes_per_token=setup.bytes_per_token,
+        chunk_tokens=setup.chunk_tokens,
         machine=describe_machine_of(setup)[1],
         storage=describe_storage_of(setup, tmp_path),
         software=software,

@@ -142,8 +142,8 @@ def test_a_cpu_names_its_folder(model: str, cores: float, slug: str) -> None:
 
 
 def test_a_gpu_names_the_folder_before_the_cpu_does() -> None:
-    assert machine_slug(CPU_ONLY.model_copy(update={"gpus": (H200,)})) == "nvidia-h200"
-    assert machine_slug(CPU_ONLY.model_copy(update={"gpus": (H200,) * 8})) == "nvidia-h200-8x"
+    assert machine_slug(CPU_ONLY.model_copy(update={"gpus": (H200,)}), H200.name) == "nvidia-h200"
+    assert machine_slug(CPU_ONLY.model_copy(update={"gpus": (H200,) * 8}), H200.name) == "nvidia-h200-8x"
 
 
 def changed(**facts: object) -> list[str]:

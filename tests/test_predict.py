@@ -20,6 +20,7 @@ from bench.show.modelled import say_spot
 from bench.verbs.predict import predict
 from kvio.errors import UserError
 from tests.reference import find_plain
+from tests.tiny_configs import TINY_CONFIGS
 
 ROOT = Path(__file__).parent.parent
 SWEEP = find_plain()
@@ -196,3 +197,10 @@ def test_no_crossing_claims_that_no_bounds_are_known_where_the_times_have_them()
         "undecided: load always wins within the bounds too; load wins beyond, no bounds of its own" in doubted
     )
     assert "no bounds known" not in doubted
+
+
+def test_a_model_of_few_positions_is_asked_about_its_longest_prefix(tmp_path: Path) -> None:
+    config = {"model_type": "opt", **TINY_CONFIGS["opt"], "max_position_embeddings": 300}
+    (tmp_path / "small.json").write_text(json.dumps(config))
+    asked = ("--model", str(tmp_path / "small.json"), "--gpu", "H100", "--bandwidth", "4GB/s", "--json")
+    assert [point["prefix_tokens"] for point in json.loads(_run(*asked))["points"]] == [300]

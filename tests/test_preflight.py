@@ -20,10 +20,11 @@ from bench.measure.jobs import (
 )
 from bench.measure.plan import Plan, PlanError
 from bench.measure.preflight import Findings, longest_within, require_budget, run_preflight, walk_lengths
-from bench.measure.prepare import long_enough
+from bench.measure.prepare import long_enough, look_ahead
 from bench.measure.record import Notice, Sample
 from bench.measure.runner import MeasureError
 from bench.measure.setup import work_out
+from bench.measure.site import Site
 
 CASE = Case("recompute", "recompute", 64)
 
@@ -91,6 +92,33 @@ def test_under_a_limit_only_lengths_that_feel_it_are_chosen() -> None:
     # at 20 MB/s, 0.4 s are 8 MB: 35 tokens
     assert long_enough(work_out(plan.model_copy(update={"limit_bytes_per_s": 20e6})), grid) == (64, 128)
     assert long_enough(work_out(plan.model_copy(update={"limit_bytes_per_s": 20e9})), grid) == (128,)
+
+
+def test_under_a_limit_the_marginal_question_reads_the_next_tokens_and_not_the_prefix() -> None:
+    plan = Plan(model="qwen3-0.6b", dtype="float32", suffix_tokens=64, limit_bytes_per_s=20e6)
+    grid = (16, 32, 64, 128)
+    setup = work_out(plan)
+    assert [setup.load_bytes(n, 64) for n in grid] == [64 * 229_376] * 4
+    assert setup.load_bytes(128, 0) == 128 * 229_376
+    assert long_enough(setup, grid) == grid  # 14.7 MB take 0.7 s
+    short = work_out(plan.model_copy(update={"suffix_tokens": 16}))
+    assert long_enough(short, grid) == grid  # 0.2 s, at whatever length
+
+
+def test_a_load_never_measured_is_expected_to_read_the_next_tokens_alone() -> None:
+    clock = VirtualClock()
+    cost = CaseCost(Case("recompute", "recompute", 128, 64), wall_s=1.0, seconds=1.0)
+    site = Site(clock, Scripted(clock, cost, JobDone()), None, 0.0)
+    plan = Plan(model="qwen3-0.6b", dtype="float32", suffix_tokens=64, limit_bytes_per_s=20e6)
+    findings = look_ahead(
+        work_out(plan.model_copy(update={"tokens": (256,)})),
+        site,
+        start_s=0.0,
+        checked=frozenset(),
+        observer=Silent(),
+    )
+    assert findings.costs.expected_s(Case("load", "posix/best", 256, 64)) == 64 * 229_376 / 20e6
+    assert findings.costs.expected_s(Case("load", "posix/best", 256)) == 256 * 229_376 / 20e6
 
 
 def test_a_process_that_measured_nothing_in_time_had_too_small_a_budget() -> None:

@@ -20,7 +20,15 @@ from bench.measure.folder import hold_folder
 from bench.measure.header import open_record
 from bench.measure.machine import NoiseFacts
 from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec
-from bench.measure.record import Notice, RecordError, RunRecord, read_run, read_samples, write_run
+from bench.measure.record import (
+    BuiltLayers,
+    Notice,
+    RecordError,
+    RunRecord,
+    read_run,
+    read_samples,
+    write_run,
+)
 from bench.measure.setup import work_out
 from bench.measure.site import Site
 from bench.measure.source import SimulatedSource
@@ -157,7 +165,9 @@ def test_checks_that_an_earlier_part_made_are_named_to_the_preflight(
         checked.append(named["checked"])
         return real(*arguments, **named)
 
-    folder = _stopped(tmp_path, checks={"dtype": {"ratio": 1.0}})
+    folder = _stopped(
+        tmp_path, checks={"dtype": {"ratio": 1.0}}, built_layers=BuiltLayers(indices=(0,), total=1)
+    )
     monkeypatch.setattr(sweep, "look_ahead", look_ahead)
     resume_sweep(folder, data_dir=tmp_path, hands=_hands())
     assert checked == [frozenset({"dtype"})]

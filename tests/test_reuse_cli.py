@@ -125,7 +125,7 @@ def test_pools_per_instance_stand_beside_the_shared_one(run: Run) -> None:
 
 def test_a_measured_sweep_prices_the_hits_beside_the_bound_of_free_ones(run: Run, tmp_path: Path) -> None:
     table = tmp_path / "reuse.csv"
-    code, said, _ = run(CONVERSATION, "--capacity", "3e6", "--from", REFERENCE, "--gpus", "2", "--csv", table)
+    code, said, _ = run(CONVERSATION, "--capacity", "3e6", "--from", REFERENCE, "--csv", table)
     assert code == 0
     assert "if a hit is free [s]" in said
     assert f"load from C* = {round(read_crossover(REFERENCE).tokens):,} tokens [s]" in said
@@ -139,7 +139,7 @@ def test_a_measured_sweep_prices_the_hits_beside_the_bound_of_free_ones(run: Run
     )
     assert free > faster >= beyond >= all_
     assert "load where faster [s]" in said
-    assert float(row["free_hit_gpu_saved_s"]) == pytest.approx(2 * free)
+    assert float(row["free_hit_gpu_saved_s"]) == pytest.approx(free)  # one rank measured it
 
 
 def test_a_curve_of_the_user_s_own_prices_the_hits(run: Run, tmp_path: Path) -> None:
@@ -231,7 +231,10 @@ BAD = {
     "blocks of nothing": ([SYNTHETIC, "--block-tokens", "0"], "must be at least 1"),
     "blocks of another size": ([SYNTHETIC, "--block-tokens", "16"], "line 1: "),
     "no instance": ([SYNTHETIC, "--instances", "0"], "--instances must be between 1 and"),
-    "an unknown route": ([SYNTHETIC, "--route", "best"], "--route must be session or round-robin"),
+    "an unknown route": (
+        [SYNTHETIC, "--instances", "2", "--route", "best"],
+        "--route must be session or round-robin",
+    ),
     "an unknown model": ([SYNTHETIC, "--model", "qwen3-9b"], "qwen3-8b"),
     "a model and bytes": ([SYNTHETIC, "--model", "qwen3-8b", "--bytes-per-token", "1"], "not both"),
     "a token of no bytes": ([SYNTHETIC, "--bytes-per-token", "0"], "must be positive"),
@@ -266,6 +269,12 @@ BAD = {
         [SYNTHETIC, "--capacity", "1e5", "--csv", "/proc/x.csv"],
         "/proc/x.csv: cannot be written",
     ),
+    "other GPUs than the sweep's": (
+        [SYNTHETIC, "--from", REFERENCE, "--gpus", "2"],
+        "was measured with, one rank: leave it out",
+    ),
+    "a route of one instance": ([SYNTHETIC, "--route", "round-robin"], "is of several instances"),
+    "bad lines of no file": (["--generate", "users=1,rounds=1", "--skip-bad"], "is of a trace in a file"),
     "a sweep and a curve": ([SYNTHETIC, "--from", "/a", "--curve", "/b"], "not both"),
     "no GPU": ([SYNTHETIC, "--gpus", "0", "--curve", "/b"], "--gpus must be at least 1"),
     "a tier without capacity": ([SYNTHETIC, "--tier", "gpu"], "write NAME=CAPACITY"),

@@ -132,3 +132,9 @@ def test_an_unknown_or_unclear_series_is_refused_with_the_choices(sweep: tuple[o
         prices_of_sweep(run, replace(analysis, spots=(*analysis.spots, other)), series=None, source="here")
     with pytest.raises(CurveError, match="no load series was measured"):
         prices_of_sweep(run, replace(analysis, spots=()), series=None, source="here")
+
+
+def test_a_byte_order_mark_before_a_table_is_no_part_of_its_first_column(tmp_path: Path) -> None:
+    path = tmp_path / "curve.csv"
+    path.write_bytes(b"\xef\xbb\xbfprefix_tokens,recompute_s,load_s\n512,0.1,0.2\n1024,0.2,0.3\n")
+    assert at(read_prices(path).curves.load_s, 1024) == pytest.approx(0.3)

@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -172,3 +175,28 @@ def test_merged_blocks_take_the_id_of_their_last_block() -> None:
     assert merged.last_block_tokens.tolist() == [3, 4, 8]
     with pytest.raises(ValueError, match="factor of 1 or more, got 0"):
         merge_blocks(trace, 0)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_pipe_is_read_whole_for_it_gives_its_bytes_once(pack: Callable[[bytes], bytes]) -> None:
+    whole = pack(b"\n".join(line(timestamp=n, hash_ids=[2 * n, 2 * n + 1]) for n in range(3000)))
+    reading, writing = os.pipe()
+
+    def fill() -> None:
+        with os.fdopen(writing, "wb") as stream:
+            stream.write(whole)
+
+    writer = threading.Thread(target=fill)
+    writer.start()
+    trace = read_trace(Path(f"/dev/fd/{reading}"), skip_bad=True)
+    os.close(reading)
+    writer.join()
+    assert (trace.num_requests, trace.notices) == (3000, ())
+
+
+@pytest.mark.parametrize("content", [b"", b"{"])
+def test_a_file_of_fewer_bytes_than_tell_an_archive_is_read(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match="no request in it"):
+        read_trace(path, skip_bad=True)

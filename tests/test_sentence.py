@@ -6,8 +6,9 @@ from bench.analyse.analysis import analyse
 from bench.analyse.answer import Crossing, Estimate
 from bench.measure.plan import Plan
 from bench.measure.record import Notice
-from bench.show.facts import is_sound, storage_name, suspect_codes
+from bench.show.facts import storage_name, suspect_codes
 from bench.show.sentence import describe_answer, sentence, short_answer
+from bench.show.soundness import is_sound
 from tests.sweeps import make_analysis, make_notice, make_run, make_samples, make_spot
 from tests.tier_sweeps import DISK, MEMORY, OBJECTS, make_tier_run, make_tier_samples
 
@@ -17,6 +18,7 @@ START = (
     "For Qwen3-8B (bfloat16) on NVIDIA H200, loading from Samsung PM1743 by posix (best layout) "
     "over posix-direct (cold page cache), "
 )
+FAR = replace(OBJECTS, bytes_per_s=0.5e9)  # never faster than recompute
 MEASURED = "measured 512 to 32,768 tokens, 2 rounds × 2 samples"
 
 
@@ -159,7 +161,7 @@ def test_it_is_one_sentence_on_one_line(verdict: str) -> None:
 
 
 def test_what_was_noticed_of_another_series_does_not_make_this_one_suspect() -> None:
-    ways = (MEMORY, OBJECTS)
+    ways = (MEMORY, FAR)
     unknown = Notice(code="server_caches_unknown", message="s3/best: server's caches unknown")
     run = make_tier_run(ways).model_copy(update={"notices": (unknown,)})
     samples = make_tier_samples(ways)
@@ -177,7 +179,7 @@ def test_host_memory_is_not_said_to_be_the_drive_or_limited() -> None:
 
 
 def test_a_check_that_did_not_pass_makes_the_answer_suspect_without_any_notice() -> None:
-    ways = (MEMORY, OBJECTS)
+    ways = (MEMORY, FAR)
     samples = make_tier_samples(ways)
     analysis = analyse(make_tier_run(ways), samples)
     run = make_tier_run(ways).model_copy(update={"checks": {"answer:s3/best": {"passed": False}}})

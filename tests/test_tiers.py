@@ -91,7 +91,9 @@ def test_of_several_tiers_in_one_place_the_fastest_is_the_home() -> None:
     assert (last.prefix_tokens, last.series) == (8000, "posix/best")
 
 
-LEVEL = Way("uring", bytes_per_s=3.9e9, fixed_s=0.1875, spread=0.1)  # 2.5 % behind DISK in transfer, rounds 20 % apart
+LEVEL = Way(
+    "uring", bytes_per_s=3.9e9, fixed_s=0.1875, spread=0.1
+)  # 2.5 % behind DISK in transfer, rounds 20 % apart
 
 
 def test_tiers_of_one_place_that_rounds_cannot_tell_apart_are_named_together() -> None:

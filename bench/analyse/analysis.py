@@ -35,6 +35,7 @@ def analyse(run: RunRecord, samples: Sequence[Sample]) -> Analysis:
     ]
     if not pairings:
         notices.append("no_load_series: nothing to compare with recompute")
+    notices += _notice_depths(samples)
     tables = {series: table for (arm, series, _), table in tabulate(samples).items() if arm == "hybrid"}
     hybrids = make_curves(run, pairings, tables)
     return Analysis(points, spots, _fits(pairings), tuple(dict.fromkeys(notices)), hybrids)
@@ -49,7 +50,7 @@ def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[Pairing, .
     names += [series for arm, series, _ in tables if arm == "load"]
     pairings = []
     for series in dict.fromkeys(names):
-        suffix = _find_suffix(tables, recompute_series, series)
+        suffix = _find_suffix(run, tables, recompute_series, series=series)
         pairings.append(
             Pairing(
                 series=series,
@@ -62,11 +63,26 @@ def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[Pairing, .
                 load_next=select_load(run, series, tables.get(("load", series, suffix), {}))
                 if suffix
                 else Selection({}),
+                suffix_tokens=suffix,
                 chunk_tokens=_find_chunk(run, series),
                 gemm_flops_per_s=gemm,
             )
         )
     return tuple(pairings)
+
+
+def _notice_depths(samples: Sequence[Sample]) -> list[str]:
+    """Say so when seconds scaled from one depth are pooled with those of another: each is wrong by its own error."""
+    depths: dict[str, set[int]] = {}
+    for sample in samples:
+        if sample.outcome.measured_layers is not None:
+            depths.setdefault(sample.case.series, set()).add(sample.outcome.measured_layers)
+    return [
+        f"mixed_depths: samples of {series} with {' and '.join(map(str, sorted(found)))} layers are pooled, "
+        "though each depth has a scaling error of its own; sweep again to have one"
+        for series, found in depths.items()
+        if len(found) > 1
+    ]
 
 
 def _find_recompute_series(run: RunRecord, tables: Tables) -> str | None:
@@ -79,11 +95,11 @@ def _find_recompute_series(run: RunRecord, tables: Tables) -> str | None:
     return next(iter(names), None)
 
 
-def _find_suffix(tables: Tables, recompute_series: str | None, series: str) -> int:
-    """The shortest suffix that both arms were timed with; 0 for none."""
+def _find_suffix(run: RunRecord, tables: Tables, recompute_series: str | None, *, series: str) -> int:
+    """The shortest suffix that both arms were timed with, else the one asked for; 0 for none."""
     ours = {suffix for arm, name, suffix in tables if arm == "recompute" and name == recompute_series}
     theirs = {suffix for arm, name, suffix in tables if arm == "load" and name == series}
-    return min((ours & theirs) - {0}, default=0)
+    return min((ours & theirs) - {0}, default=run.plan.suffix_tokens)
 
 
 def _find_chunk(run: RunRecord, series: str) -> int:

@@ -75,7 +75,7 @@ class SweetSpot:
     measured_range: tuple[int, int] | None
     crossings: tuple[Crossing, ...] = ()
     export_tokens: int | None = None  # the crossing rounded up to whole chunks
-    sensitivity: dict[str, float | None] = field(
+    sensitivity: dict[str, Estimate | None] = field(
         default_factory=dict
     )  # C* at "0.5x", "0.8x", "1.25x", "2x" of the bandwidth
     reason: str = ""

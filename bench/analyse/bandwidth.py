@@ -16,8 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bench.analyse.answer import Estimate
 from bench.analyse.band import band_of
-from bench.analyse.crossover import centre_roots
+from bench.analyse.crossover import read_band
 from bench.analyse.select import Medians, Table, pair_rounds
 from bench.arms.case import Outcome
 
@@ -57,13 +58,13 @@ def scale_bandwidth(load: Medians, fixed: Medians, scale: float) -> dict[int, di
     }
 
 
-def find_sensitivity(recompute: Medians, load: Medians, fixed: Medians) -> dict[str, float | None]:
-    """C* at each of SCALES times the bandwidth, tokens; None unless it crosses just once where measured."""
-    found: dict[str, float | None] = {}
+def find_sensitivity(recompute: Medians, load: Medians, fixed: Medians) -> dict[str, Estimate | None]:
+    """C* at each of SCALES times the bandwidth, with its interval; None unless just one crossing is decided."""
+    found: dict[str, Estimate | None] = {}
     for scale in SCALES:
         rounds = pair_rounds(recompute, scale_bandwidth(load, fixed, scale))
-        roots = centre_roots(band_of(rounds)) if rounds else ()
-        found[f"{scale:g}x"] = roots[0] if len(roots) == 1 else None
+        crossings = read_band(band_of(rounds)).crossings if rounds else ()
+        found[f"{scale:g}x"] = crossings[0].tokens if len(crossings) == 1 else None
     return found
 
 

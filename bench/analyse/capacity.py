@@ -47,6 +47,16 @@ class Cache:
         """What sets its KV apart."""
         return self.model.geometry.family
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes that one more token adds on all ranks, while no window is full: each stores what it keeps."""
+        return self.tensor_parallel * self.rank.bytes_per_token
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the linear-attention states of one prefix on all ranks, however long it is."""
+        return self.tensor_parallel * self.rank.state_bytes
+
     def bytes_on_ranks(self, num_tokens: int) -> int:
         """Bytes that all ranks set aside for one sequence: each has room for what the fullest keeps."""
         return self.tensor_parallel * self.rank.bytes_at(num_tokens)

@@ -29,6 +29,7 @@ class Demand:
         load_bytes: KV brought in; every rank reads what it keeps.
         new_bytes: KV written once: all planes of each token not found, and of each token generated if kept.
         token_bytes: KV of one stored token, over all ranks.
+        state_bytes: linear-attention states of one stored prefix, over all ranks.
     """
 
     requests_per_s: float
@@ -39,6 +40,7 @@ class Demand:
     load_bytes: float
     new_bytes: float
     token_bytes: int
+    state_bytes: int = 0
 
     @property
     def hit_ratio(self) -> float:
@@ -71,9 +73,22 @@ def work_in_flops(geometry: Geometry) -> Work:
     return lambda tokens, past: float(geometry.prefill_flops(tokens - past, past))
 
 
-def work_in_seconds(recompute_s: MeasuredCurve) -> Work:
-    """Seconds T(n) - T(h) of a measured recompute arm, whose T(n) ends with the logits."""
-    return lambda tokens, past: recompute_s.at(tokens) - (recompute_s.at(past) if past else 0.0)
+def work_in_seconds(recompute_s: MeasuredCurve, step_s: MeasuredCurve | None = None) -> Work:
+    """Seconds T(n) - T(h) of a measured recompute arm, at least the step that every prompt ends with, at most T(n).
+
+    Args:
+        recompute_s: T(n), which ends with the logits.
+        step_s: F(n), the first-token step after n tokens; None where nobody measured it, which leaves at least 0.
+    """
+
+    def work(tokens: int, past: int) -> float:
+        whole_s = recompute_s.at(tokens)
+        if past == 0:
+            return whole_s
+        least_s = 0.0 if step_s is None else min(step_s.at(tokens), whole_s)
+        return max(whole_s - recompute_s.at(past), least_s)
+
+    return work
 
 
 def mean_request(input_tokens: int, hit_ratio: float) -> Request:
@@ -119,8 +134,6 @@ def find_demand(
     found = [(tokens, min(hit, tokens - 1)) for tokens, hit in requests]
     if not found:
         raise InputError("no request to size for")
-    token_bytes = cache.tensor_parallel * cache.rank.bytes_per_token
-    state_bytes = cache.tensor_parallel * cache.rank.state_bytes
     new_tokens = _mean(tokens - hit for tokens, hit in found) + kept_output_tokens
     return Demand(
         requests_per_s=requests_per_s,
@@ -129,8 +142,9 @@ def find_demand(
         full_work=_mean(work(tokens, 0) for tokens, _ in found),
         marginal_work=_mean(work(tokens, hit) for tokens, hit in found),
         load_bytes=_mean(cache.bytes_on_ranks(hit) for _, hit in found),
-        new_bytes=new_tokens * token_bytes + state_bytes,
-        token_bytes=token_bytes,
+        new_bytes=new_tokens * cache.token_bytes + cache.state_bytes,
+        token_bytes=cache.token_bytes,
+        state_bytes=cache.state_bytes,
     )
 
 

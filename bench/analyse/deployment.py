@@ -41,6 +41,7 @@ class Sizing:
         work_unit: what the demand's work is counted in.
         stored_bytes: KV kept in the store, None where nobody said.
         stored_how: how that came about.
+        rate_how: how the requests per second came about; empty as given.
         drive: what the store is built of, None where nobody said.
         write_amplification: bytes the flash takes / bytes written.
         occupancy: share of what is bought that holds KV.
@@ -53,6 +54,7 @@ class Sizing:
     work_unit: str
     stored_bytes: float | None = None
     stored_how: str = ""
+    rate_how: str = ""
     drive: Drive | None = None
     write_amplification: float = 1.0
     occupancy: float = 1.0

@@ -103,13 +103,18 @@ def _crossover_row(spot: SweetSpot, number: int, crossing: Crossing | None) -> R
         "export_tokens": spot.export_tokens,
         "measured_from_tokens": low,
         "measured_to_tokens": high,
-        **{
-            f"crossover_at_{scale:g}x_bandwidth_tokens": spot.sensitivity.get(f"{scale:g}x")
-            for scale in SCALES
-        },
+        **_sensitivity_cells(spot),
         "reason": spot.reason,
         "notices": "; ".join(spot.notices),
     }
+
+
+def _sensitivity_cells(spot: SweetSpot) -> Row:
+    """C* at other read rates, each with its interval."""
+    cells: dict[str, Any] = {}
+    for scale in SCALES:
+        cells |= _spread(f"crossover_at_{scale:g}x_bandwidth", "_tokens", spot.sensitivity.get(f"{scale:g}x"))
+    return cells
 
 
 def _tier_row(table: TierTable, tier: Tier) -> Row:

@@ -77,7 +77,7 @@ def gap_whole(model: TimeModel, recompute: Pick = "value", load: Pick = "value",
     def gap(tokens: float) -> float:
         n = max(round(tokens), 2)
         recompute_s, load_s = model.pair_s(n, recompute, load, scale=scale)
-        return 1 - load_s / recompute_s
+        return 1 - load_s / recompute_s if recompute_s > 0 else -1.0
 
     return gap
 
@@ -193,9 +193,9 @@ def _other_verdicts(make_gap: Callable[..., Gap], searched: tuple[int, int]) -> 
     return {verdict_of(crossings_of(gap, *searched), gap(searched[1])) for gap in gaps}
 
 
-def _single(gap: Gap, searched: tuple[int, int]) -> float | None:
+def _single(gap: Gap, searched: tuple[int, int]) -> Estimate | None:
     found = crossings_of(gap, *searched)
-    return found[0].tokens.value if len(found) == 1 else None
+    return found[0].tokens if len(found) == 1 else None
 
 
 def _point(model: TimeModel, num_tokens: int) -> Point:

@@ -22,6 +22,7 @@ class Pairing:
         recompute_series: the series it is compared with; None when nothing was recomputed.
         recompute, load: whole-prefix samples.
         recompute_next, load_next: samples of the marginal question (suffix_tokens > 0).
+        suffix_tokens: next tokens of the marginal question; 0 where it was not asked.
         chunk_tokens: tokens of one KV chunk.
         gemm_flops_per_s: by round, what the device's matrix multiplication reached.
     """
@@ -32,6 +33,7 @@ class Pairing:
     load: Selection
     recompute_next: Table
     load_next: Selection
+    suffix_tokens: int
     chunk_tokens: int
     gemm_flops_per_s: Mapping[int, float]
 

@@ -15,6 +15,7 @@ from bench.analyse.fits import say_factor
 from bench.analyse.inputs import InputError, exact, require_positive, require_share
 from bench.analyse.reuse.savings import MeasuredCurve
 from bench.analyse.spread import Pick
+from bench.analyse.sweepmodel import SweepModel
 
 HOW_BEYOND = {True: "by the model calibrated on the sweep", False: "by the slope of its last lengths"}
 
@@ -108,6 +109,22 @@ def recompute_curve(points: Sequence[Point], source: str, model: TimeModel | Non
         raise InputError(f"{source}: recompute was measured at {len(times)} lengths; 2 or more are needed")
     lengths = tuple(sorted(times))
     beyond = None if model is None else curve_of(model.recompute_s)
+    return MeasuredCurve(lengths, tuple(times[tokens] for tokens in lengths), beyond)
+
+
+def step_curve(
+    points: Sequence[Point], series: str | None, model: SweepModel | None = None
+) -> MeasuredCurve | None:
+    """F(n), the first-token step of one load series, as `recompute_curve` has T(n); None below two lengths."""
+    times = {
+        point.prefix_tokens: point.first_token_s
+        for point in points
+        if point.series == series and point.first_token_s is not None and point.first_token_s > 0
+    }
+    if len(times) < 2:
+        return None
+    lengths = tuple(sorted(times))
+    beyond = None if model is None else curve_of(model.step_s)
     return MeasuredCurve(lengths, tuple(times[tokens] for tokens in lengths), beyond)
 
 

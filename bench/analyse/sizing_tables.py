@@ -60,7 +60,7 @@ def ratio_table(
 
 def _demand_rows(sizing: Sizing) -> Iterable[Row]:
     demand = sizing.demand
-    yield Row("requests", demand.requests_per_s, "1/s")
+    yield Row("requests", demand.requests_per_s, "1/s", sizing.rate_how)
     yield Row("prompt tokens", demand.input_tokens, "tokens", "mean of a request")
     yield Row("prompt tokens arriving", demand.tokens_per_s, "tokens/s", "requests x prompt tokens")
     yield Row("hit tokens", demand.hit_tokens, "tokens", "mean of a request, at least one token is computed")
@@ -101,6 +101,8 @@ def _gpu_rows(sizing: Sizing) -> Iterable[Row]:
 def _storage_rows(sizing: Sizing) -> Iterable[Row]:
     demand = sizing.demand
     yield Row("KV of a stored token", demand.token_bytes, "B", "all layers, over all ranks")
+    if demand.state_bytes:
+        yield Row("states of a stored prefix", demand.state_bytes, "B", "linear attention, over all ranks")
     yield Row("KV to load of a request", demand.load_bytes, "B", "mean KV of the tokens found")
     yield Row("read bandwidth", demand.read_bytes_per_s, "B/s", "requests x KV to load; mean, without bursts")
     yield Row(
@@ -110,7 +112,8 @@ def _storage_rows(sizing: Sizing) -> Iterable[Row]:
     if sizing.stored_bytes is not None:
         yield Row("capacity", sizing.stored_bytes, "B", sizing.stored_how)
         tokens = sizing.stored_bytes / demand.token_bytes
-        yield Row("tokens held", tokens, "tokens", "capacity / KV of a token")
+        states = ", an upper bound: states take room too" if demand.state_bytes else ""
+        yield Row("tokens held", tokens, "tokens", f"capacity / KV of a token{states}")
 
 
 def _drive_rows(sizing: Sizing, drive: Drive) -> Iterable[Row]:

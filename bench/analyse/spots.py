@@ -5,17 +5,18 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from bench.analyse.answer import Crossing, Kind, SweetSpot
-from bench.analyse.band import Band
+from bench.analyse.band import Band, RoundBand
 from bench.analyse.bandwidth import find_sensitivity
 from bench.analyse.crossover import Reading, read_band
 from bench.analyse.fits import describe_disagreement, extrapolate
 from bench.analyse.marginal import direct_band, slope_band
 from bench.analyse.pairing import Pairing
-from bench.analyse.select import round_medians
+from bench.analyse.select import Selection, Table, round_medians
 from bench.analyse.stats import MIN_ROUNDS_FOR_INTERVAL, MIN_ROUNDS_FOR_MEDIAN
-from bench.analyse.tails import MIN_SAMPLES, enough_samples, tail_band
+from bench.analyse.tails import MIN_SAMPLES, enough_samples, pair_table, tail_band
 
 COARSE_BRACKET = 1.9  # neighbours about a power of two apart: the end of a tier between them would go unseen
+NO_ROUND = "no round measured both arms at the same length"
 
 Statistic = Literal["p50", "p95", "p99"]
 
@@ -23,7 +24,7 @@ Statistic = Literal["p50", "p95", "p99"]
 def make_spots(pairing: Pairing) -> tuple[SweetSpot, ...]:
     """C* of p50 and p95, of p99 where two lengths have the samples for it, and P*."""
     tails: list[Statistic] = ["p95"]
-    if len(enough_samples(pairing.load.table, "p99")) >= 2:
+    if len(enough_samples(pair_table(pairing.recompute_s, pairing.load.table), "p99")) >= 2:
         tails.append("p99")
     whole = [_whole_spot(pairing), *(_tail_spot(pairing, statistic) for statistic in tails)]
     return (*whole, _marginal_spot(pairing))
@@ -45,7 +46,7 @@ def _export(crossings: Sequence[Crossing], chunk_tokens: int) -> int | None:
 
 
 def _whole_spot(pairing: Pairing) -> SweetSpot:
-    missing = _describe_missing(pairing)
+    missing = _describe_whole_missing(pairing)
     reading = read_band(pairing.band) if not missing else Reading("inconclusive", reason=missing)
     beyond = _extrapolate(pairing) if reading.verdict.endswith("always_wins") else None
     crossings = reading.crossings if beyond is None else (beyond,)
@@ -96,46 +97,76 @@ def _crossing_notices(pairing: Pairing, crossing: Crossing) -> Iterator[str]:
             yield disagreement
 
 
-def _describe_missing(pairing: Pairing) -> str:
-    """Why there is nothing to compare; empty when there is."""
-    if not pairing.recompute:
+def _describe_missing(recompute: Table, load: Selection) -> str:
+    """Which arm has nothing to compare; empty when both have."""
+    if not recompute:
         return "no recompute samples"
-    if not pairing.load.table:
-        left_out = pairing.load.num_left_out
+    if not load.table:
+        left_out = load.num_left_out
         return f"none of {left_out} load samples counts" if left_out else "no load samples"
-    return "" if pairing.band.rounds else "no round measured both arms at the same length"
+    return ""
+
+
+def _describe_whole_missing(pairing: Pairing) -> str:
+    """Why there is no C* to look for; empty when there is."""
+    if pairing.suffix_tokens and not (pairing.recompute or pairing.load.table or pairing.load.num_left_out):
+        return f"only the next {pairing.suffix_tokens:,} tokens were timed, no whole prefixes"
+    missing = _describe_missing(pairing.recompute, pairing.load)
+    return missing or ("" if pairing.band.rounds else NO_ROUND)
 
 
 def _tail_spot(pairing: Pairing, statistic: Statistic) -> SweetSpot:
-    band = tail_band(pairing.recompute_s, pairing.load.table, statistic)
+    load = pair_table(pairing.recompute_s, pairing.load.table)
+    band = tail_band(pairing.recompute_s, load, statistic)
     if band is None:
-        num = len(enough_samples(pairing.load.table, statistic))
-        reason = f"{num} lengths have {MIN_SAMPLES[statistic]} load samples; needs at least 2"
+        num = len(enough_samples(load, statistic))
+        reason = f"{num} lengths have {MIN_SAMPLES[statistic]} load samples in rounds of both arms; needs at least 2"
         return SweetSpot(pairing.series, "whole", statistic, "inconclusive", None, reason=reason)
     reading = read_band(band)
-    return _spot(pairing, "whole", statistic, band=band, reading=reading, reason=reading.reason)
+    reason, notices = reading.reason, pairing.load.notices
+    return _spot(pairing, "whole", statistic, band=band, reading=reading, reason=reason, notices=notices)
 
 
 def _marginal_spot(pairing: Pairing) -> SweetSpot:
-    missing = _describe_missing(pairing)
     if pairing.recompute_next and pairing.load_next.table:
-        how = "measured directly with a suffix"
         band = direct_band(round_medians(pairing.recompute_next), round_medians(pairing.load_next.table))
-    elif missing:
-        return SweetSpot(pairing.series, "marginal", "p50", "inconclusive", None, reason=missing)
-    else:
-        how = "from slopes between neighbouring measured lengths"
-        band = slope_band(pairing.recompute_s, pairing.load_s, chunk_tokens=pairing.chunk_tokens)
-    if not band.rounds:
-        reading = Reading("inconclusive", reason="no round measured two lengths a factor sqrt(2) apart")
-    else:
-        reading = read_band(band)
+        return _judge_marginal(
+            pairing, band, ("measured directly with a suffix", NO_ROUND), notices=pairing.load_next.notices
+        )
+    missing, notices = _describe_whole_missing(pairing), (*pairing.load.notices, *pairing.load_next.notices)
+    if missing:
+        if pairing.suffix_tokens:  # what was asked for is missing too
+            missing = _describe_missing(pairing.recompute_next, pairing.load_next)
+        return SweetSpot(
+            pairing.series, "marginal", "p50", "inconclusive", None, reason=missing, notices=notices
+        )
+    band = slope_band(pairing.recompute_s, pairing.load_s, chunk_tokens=pairing.chunk_tokens)
+    said = (
+        "from slopes between neighbouring measured lengths",
+        "no round measured two lengths a factor sqrt(2) apart",
+    )
+    return _judge_marginal(pairing, band, said, notices=notices)
+
+
+def _judge_marginal(
+    pairing: Pairing, band: RoundBand, said: tuple[str, str], *, notices: tuple[str, ...]
+) -> SweetSpot:
+    """P* from a band; `said` is how it was found, and why where no round tells."""
+    how, why_not = said
+    reading = read_band(band) if band.rounds else Reading("inconclusive", reason=why_not)
     reason = "; ".join(filter(None, (how, reading.reason)))
-    return _spot(pairing, "marginal", "p50", band=band, reading=reading, reason=reason)
+    return _spot(pairing, "marginal", "p50", band=band, reading=reading, reason=reason, notices=notices)
 
 
 def _spot(
-    pairing: Pairing, kind: Kind, statistic: Statistic, *, band: Band, reading: Reading, reason: str
+    pairing: Pairing,
+    kind: Kind,
+    statistic: Statistic,
+    *,
+    band: Band,
+    reading: Reading,
+    reason: str,
+    notices: tuple[str, ...],
 ) -> SweetSpot:
     lengths = band.lengths
     return SweetSpot(
@@ -147,5 +178,5 @@ def _spot(
         crossings=reading.crossings,
         export_tokens=_export(reading.crossings, pairing.chunk_tokens),
         reason=reason,
-        notices=pairing.load.notices,
+        notices=notices,
     )

@@ -3,10 +3,10 @@
     T_recompute(n) = o + g G(n) + a A(n)              G, A: operations of matrix products and of attention
     T_load(n)      = first(n) + o' + bytes(n) / B     first(n) = f + k n: the measured first-token step
 
-with G and A in seconds at the best rate over all lengths of the sweep, `flop_s`.  All coefficients are fitted
-to the medians of the sweep.  A few lengths hardly tell o, but a pass of few tokens reads every weight as the
-first-token step does, so o is anchored to the step that was measured.  With another storage, B is that storage's
-rate and the rest stays as measured.
+with G and A in seconds at the best rate over all lengths of the sweep, `flop_s`, and the bytes of all ranks together.
+All coefficients are fitted to the medians of the sweep.  A few lengths hardly tell o, but a pass of few tokens reads
+every weight as the first-token step does, so o is anchored to the step that was measured.  With another storage, B is
+that storage's rate and the rest stays as measured.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from bench.analyse.analysis import analyse
 from bench.analyse.answer import Point
 from bench.analyse.calibrate import MIN_LENGTHS, Anchor, ArmFit, CalibrationError, Tie, fit_arm
+from bench.analyse.series import choose_series
 from bench.analyse.spread import Pick, Spread
+from bench.analyse.tiers import MEMORY_BACKENDS
 from bench.analyse.work import prefill_work
 from bench.catalog.geometry import Geometry
 from bench.measure.record import RunRecord, Sample
@@ -33,7 +35,8 @@ class SweepModel:
     """Both arms of one measured load series, as formulas.
 
     Args:
-        move: fit of opening and reading: o', and seconds per byte.
+        layout: KV of the fullest rank.
+        move: fit of opening and reading: o', and seconds per byte of all ranks.
         storage: another storage's rate, None for the measured one.
     """
 
@@ -46,6 +49,7 @@ class SweepModel:
     move: ArmFit
     storage: Spread | None = None
     notices: tuple[str, ...] = ()
+    num_ranks: int = 1
 
     @property
     def measured(self) -> tuple[int, int]:
@@ -90,8 +94,8 @@ class SweepModel:
         return self.recompute_s(num_tokens, recompute), self.fixed_s(num_tokens, load) + moving
 
     def num_bytes(self, num_tokens: int) -> int:
-        """Bytes of the prefix but its last token."""
-        return self.layout.bytes_at(num_tokens - 1)
+        """Bytes of the prefix but its last token, on all ranks together."""
+        return self.num_ranks * self.layout.bytes_at(num_tokens - 1)
 
     def with_storage(self, name: str, rate: Spread, *supposed: str) -> "SweepModel":
         """The same machine with another storage, and what was supposed about its rate."""
@@ -117,10 +121,11 @@ def fit_sweep(
     leave_out: Collection[int] = (),
     series: str | None = None,
 ) -> SweepModel:
-    """The formulas of the sweep's first load series, or of the one named, fitted to every length but those in `leave_out`.
+    """The formulas of the sweep's only load series, or of the one named, fitted to every length but those in `leave_out`.
 
     Raises:
-        CalibrationError: fewer than MIN_LENGTHS lengths with both arms, or a suffix sweep.
+        CalibrationError: several series and none named, fewer than MIN_LENGTHS lengths with both arms, or a suffix
+            sweep.
     """
     if run.plan.suffix_tokens:
         raise CalibrationError(f"{run.run_id}: a sweep of suffixes has no times of whole prefixes to fit")
@@ -134,13 +139,12 @@ def fit_sweep(
     recompute = {point.prefix_tokens: _seconds(point, "recompute") for point in points}
     moving = {n: _seconds(point, "load") - first[n] for n, point in ((p.prefix_tokens, p) for p in points)}
     flop_s = min(seconds / prefill_work(geometry, n).flops for n, seconds in recompute.items())
-    layout = geometry.layout(run.plan.kv_dtype or run.plan.dtype, run.plan.tensor_parallel)
+    ranks = run.plan.tensor_parallel
+    layout = geometry.layout(run.plan.kv_dtype or run.plan.dtype, ranks)
     first_token = fit_arm(first, lambda n: (1.0, float(n)))
     step = Anchor(0, _dot(first_token, (1.0, 1.0)), noise=STEP_NOISE, prior=STEP_PRIOR)
-    storage = run.storage.get("name", "its storage")
     return SweepModel(
-        label=f"{run.model_name} ({run.plan.dtype}) on {run.machine.get('device_name', 'its machine')},"
-        f" loading from {storage}, calibrated on {run.run_id}",
+        label=_say_sweep(run, points[0].series),
         geometry=geometry,
         layout=layout,
         flop_s=flop_s,
@@ -148,21 +152,44 @@ def fit_sweep(
             recompute, lambda n: recompute_terms(geometry, n, flop_s), tied=SWEEP_TIE, anchored=step
         ),
         first_token=first_token,
-        move=fit_arm(moving, lambda n: (1.0, float(layout.bytes_at(n - 1)))),
+        move=fit_arm(moving, lambda n: (1.0, float(ranks * layout.bytes_at(n - 1)))),
         notices=(f"calibrated on {points[0].prefix_tokens:,} to {points[-1].prefix_tokens:,} tokens",),
+        num_ranks=ranks,
+    )
+
+
+def _say_sweep(run: RunRecord, series: str) -> str:
+    """What was measured: model, ranks, device, and the series with what it loads from."""
+    ranks = run.plan.tensor_parallel
+    divided = f", {ranks} ranks" if ranks > 1 else ""
+    settings = run.series[series].settings if series in run.series else {}
+    storage = settings.get("server") or run.storage.get("name") or "its storage"
+    if settings.get("backend") in MEMORY_BACKENDS:
+        storage = "host memory"
+    device = run.machine.get("device_name", "its machine")
+    return (
+        f"{run.model_name} ({run.plan.dtype}{divided}) on {device}, loading from {storage} ({series}),"
+        f" calibrated on {run.run_id}"
     )
 
 
 def usable_points(run: RunRecord, samples: Sequence[Sample], series: str | None = None) -> list[Point]:
-    """Points of the first load series, or of the one named, that have both arms and a first-token step, by length."""
+    """Points of the only load series, or of the one named, that have both arms and a first-token step, by length.
+
+    Raises:
+        CalibrationError: several series and none named, or no such series.
+    """
     points = [
         point
         for point in analyse(run, samples).points
         if point.recompute_s is not None and point.load_s is not None and point.first_token_s is not None
     ]
-    series = series or next((point.series for point in points), None)
+    try:
+        chosen = choose_series([point.series for point in points], series) if points else None
+    except ValueError as error:
+        raise CalibrationError(f"{run.run_id}: {error}") from None
     return sorted(
-        (point for point in points if point.series == series), key=lambda point: point.prefix_tokens
+        (point for point in points if point.series == chosen), key=lambda point: point.prefix_tokens
     )
 
 

@@ -59,6 +59,15 @@ def enough_samples(table: Table, statistic: str) -> list[int]:
     )
 
 
+def pair_table(recompute: Medians, load: Table) -> Table:
+    """The load samples of those rounds that measured recompute at the same length too; no length is left empty."""
+    paired = {
+        tokens: {number: found for number, found in rounds.items() if number in recompute.get(tokens, {})}
+        for tokens, rounds in load.items()
+    }
+    return {tokens: rounds for tokens, rounds in paired.items() if rounds}
+
+
 def tail_seconds(rounds: Mapping[int, Sequence[float]], statistic: str) -> float | None:
     """The quantile of the samples of all rounds together; None when there are too few."""
     seconds = [value for values in rounds.values() for value in values]
@@ -68,11 +77,12 @@ def tail_seconds(rounds: Mapping[int, Sequence[float]], statistic: str) -> float
 
 
 def tail_band(recompute: Medians, load: Table, statistic: str) -> TailBand | None:
-    """The band over the lengths with enough samples; None when fewer than two have."""
-    lengths = [tokens for tokens in enough_samples(load, statistic) if recompute.get(tokens)]
+    """The band over the lengths with enough samples in rounds of both arms; None when fewer than two have."""
+    load = pair_table(recompute, load)
+    lengths = enough_samples(load, statistic)
     if len(lengths) < 2:
         return None
-    num_rounds = min(min(len(load[tokens]), len(recompute[tokens])) for tokens in lengths)
+    num_rounds = min(len(load[tokens]) for tokens in lengths)
     # one draw for all lengths, so that a slow round is slow at all of them
     draws = np.random.default_rng(0).random((NUM_RESAMPLES, max(len(load[tokens]) for tokens in lengths)))
     rows = [
@@ -95,11 +105,7 @@ def _advantages(
     for row, number in enumerate(rounds):
         seconds = [outcome.seconds for outcome in load[tokens][number]]
         samples[row, : len(seconds)] = seconds
-    paired = np.asarray([recompute.get(number, math.nan) for number in rounds])
-    if np.isnan(
-        paired
-    ).any():  # arms of different rounds cannot be resampled in pairs: take its median as given
-        paired = np.full(len(rounds), float(np.median(list(recompute.values()))))
+    paired = np.asarray([recompute[number] for number in rounds])
     picked = (draws[:, : len(rounds)] * len(rounds)).astype(int)
     picked = np.concatenate([np.arange(len(rounds))[None, :], picked])  # (1 + NUM_RESAMPLES, num_rounds)
     tails = _quantile_rows(samples[picked].reshape(len(picked), -1), QUANTILES[statistic])

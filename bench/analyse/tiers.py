@@ -38,7 +38,8 @@ class Tier:
         bytes_per_s: payload per second at its longest length, `rate_tokens`.
         whole, marginal: C* and P* of the median load time.
         from_tokens: from here on a prefix may live here: C* (P* where a suffix was asked for) in whole chunks, the
-            shortest length measured where load always wins; None where it never does, or nobody knows.
+            shortest length measured where load always wins; None where load never wins, or only below a length or
+            between two, or where nobody knows.
         points: by length, of those where it was measured.
         left_out: what of its samples does not count, and why.
     """
@@ -205,10 +206,10 @@ def _make_tier(run: RunRecord, analysis: Analysis, series: str, *, outcomes: Seq
         from_tokens=_find_from(asked),
         points=tuple(points),
         left_out=tuple(
-            text.partition(": ")[2] for text in spots["whole"].notices if text.partition(": ")[0] in FAULTS
-        )
-        if "whole" in spots
-        else (),
+            text.partition(": ")[2]
+            for text in (asked.notices if asked is not None else ())
+            if text.partition(": ")[0] in FAULTS
+        ),
     )
 
 
@@ -233,9 +234,7 @@ def _find_homes(tiers: Sequence[Tier], seconds: Mapping[str, Medians]) -> tuple[
     return tuple(_find_home(tokens, at[tokens], seconds) for tokens in sorted(at))
 
 
-def _find_home(
-    tokens: int, found: Sequence[tuple[Tier, Point]], seconds: Mapping[str, Medians]
-) -> Home:
+def _find_home(tokens: int, found: Sequence[tuple[Tier, Point]], seconds: Mapping[str, Medians]) -> Home:
     winners = sorted(((tier, point) for tier, point in found if judge(point) == "beats"), key=_price)
     cheap = PLACES.index(winners[0][0].place) if winners else -1
     undecided = tuple(

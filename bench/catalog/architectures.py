@@ -5,7 +5,25 @@ Source of every entry: the configuration and model classes of that model_type in
 
 from dataclasses import replace
 
-from bench.catalog.architecture import Architecture, read_gated_delta, read_mamba2
+from bench.catalog.architecture import Architecture, read_mamba2
+from bench.catalog.bases import (
+    COHERE,
+    DEEPSEEK,
+    DEEPSEEK_SPARSE,
+    GEMMA,
+    GEMMA3,
+    GLM,
+    GPT_OSS,
+    LLAMA,
+    MISTRAL,
+    OLMO2,
+    QWEN2,
+    QWEN2_VL,
+    QWEN3,
+    QWEN3_MOE,
+    QWEN3_NEXT,
+    QWEN_WINDOW,
+)
 from bench.catalog.mixtures import (
     after_dense_experts,
     balanced_after_dense_experts,
@@ -19,150 +37,78 @@ from bench.catalog.mixtures import (
 from bench.catalog.patterns import (
     chunked_layers,
     every_nth_full,
-    every_nth_not_linear,
     indexed_layers,
     lower_odd_layers,
     single_blocks,
     sliding_layers,
-    switched_layers,
+    spelled_layers,
     typed_layers,
-    upper_layers,
-)
-
-_LLAMA = Architecture(
-    "llama",
-    may_omit_kv_heads=True,
-    qkv_bias="attention_bias",
-    output_bias="attention_bias",
-    mlp_bias="mlp_bias",
-)
-_QWEN_WINDOW = {"sliding_window": 4096, "max_window_layers": 28}
-_QWEN2 = Architecture("qwen2", pattern=upper_layers, qkv_bias=True, defaults=_QWEN_WINDOW)
-_QWEN3 = Architecture(
-    "qwen3",
-    pattern=upper_layers,
-    qkv_bias="attention_bias",
-    output_bias="attention_bias",
-    qk_norm="head",
-    fixed={"use_qk_norm": True},
-    defaults=_QWEN_WINDOW | {"head_dim": 128},
-)
-_DELTA = {
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-}
-_QWEN3_NEXT = replace(
-    _QWEN3,
-    builds="qwen3_next",
-    pattern=every_nth_not_linear,
-    mixture=sparse_step_experts,
-    linear=read_gated_delta,
-    output_gate=True,
-    fixed={"attn_output_gate": True},
-    defaults=_DELTA | {"head_dim": 256, "full_attention_interval": 4, "shared_expert_intermediate_size": 512},
-)
-_GEMMA = Architecture(
-    "gemma",
-    qkv_bias="attention_bias",
-    output_bias="attention_bias",
-    defaults={"head_dim": 256, "tie_word_embeddings": True},
-)
-_GEMMA3 = {
-    "vocab_size": 262208,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 131072,
-    "sliding_window": 4096,
-    "sliding_window_pattern": 6,
-}
-_GPT_OSS = {"attention_bias": True, "head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2}
-_DEEPSEEK = Architecture(
-    "deepseek_v3",
-    mixture=balanced_after_dense_experts,
-    latent=True,
-    defaults={"q_lora_rank": 1536, "first_k_dense_replace": 3, "n_shared_experts": 1},
-)
-_DEEPSEEK_SPARSE = replace(_DEEPSEEK, builds="deepseek_v32", indexer=True)
-_GLM = Architecture("glm", qkv_bias="attention_bias", defaults={"attention_bias": True, "head_dim": 128})
-_OLMO2 = Architecture(
-    "olmo2", may_omit_kv_heads=True, qkv_bias="attention_bias", output_bias="attention_bias", qk_norm="all"
-)
-_COHERE = Architecture(
-    "cohere",
-    may_omit_kv_heads=True,
-    qkv_bias="attention_bias",
-    output_bias="attention_bias",
-    qk_norm="all",
-    qk_norm_switch="use_qk_norm",
-    norms=1,
-    defaults={"tie_word_embeddings": True},
-)
-_MISTRAL = Architecture("mistral", pattern=sliding_layers, defaults={"sliding_window": 4096})
-
-_QWEN3_MOE = replace(
-    _QWEN3,
-    builds="qwen3_moe",
-    pattern=switched_layers,
-    mixture=sparse_step_experts,
-    defaults={"sliding_window": 4096},
+    unshared_layers,
+    windowed_layers,
 )
 
 # model_type in the file -> what it is
 ARCHITECTURES: dict[str, Architecture] = {
-    "llama": _LLAMA,
-    "granite": replace(_LLAMA, builds="granite"),
+    "llama": LLAMA,
+    "granite": replace(LLAMA, builds="granite"),
     "smollm3": replace(
-        _LLAMA,
+        LLAMA,
         builds="smollm3",
         may_omit_kv_heads=False,
         fixed={"use_sliding_window": False},
         defaults={"tie_word_embeddings": True},
     ),
     "seed_oss": replace(
-        _LLAMA,
+        LLAMA,
         builds="seed_oss",
         may_omit_kv_heads=False,
         output_bias="attention_out_bias",
         defaults={"attention_bias": True, "head_dim": 128},
     ),
-    "mistral": _MISTRAL,
-    "ministral3": replace(_MISTRAL, builds="ministral3", defaults={"head_dim": 128}),
+    "mistral": MISTRAL,
+    "ministral": replace(MISTRAL, builds="ministral", pattern=windowed_layers),
+    "ministral3": replace(MISTRAL, builds="ministral3", defaults={"head_dim": 128}),
     "mixtral": Architecture("mixtral", pattern=sliding_layers, mixture=uniform_experts),
-    "phi3": Architecture("phi3", may_omit_kv_heads=True, pattern=sliding_layers, derived_head_dim=True),
-    "qwen2": _QWEN2,
+    "phi3": Architecture(
+        "phi3",
+        may_omit_kv_heads=True,
+        pattern=sliding_layers,
+        derived_head_dim=True,
+        fixed={"full_attn_mod": 1},
+    ),
+    "qwen2": QWEN2,
+    "qwen2_vl_text": QWEN2_VL,
+    "qwen2_5_vl_text": QWEN2_VL,
     "qwen2_moe": replace(
-        _QWEN2,
+        QWEN2,
         builds="qwen2_moe",
         pattern=lower_odd_layers,
         mixture=sparse_step_experts,
         qkv_bias="qkv_bias",
-        defaults=_QWEN_WINDOW | {"qkv_bias": True, "shared_expert_intermediate_size": 5632},
+        defaults=QWEN_WINDOW | {"qkv_bias": True, "shared_expert_intermediate_size": 5632},
     ),
-    "qwen3": _QWEN3,
-    "qwen3_moe": _QWEN3_MOE,
-    "qwen3_vl_text": _QWEN3,  # the same decoder; rotary sections change no count
-    "qwen3_vl_moe_text": _QWEN3_MOE,
-    "qwen3_next": _QWEN3_NEXT,
-    "qwen3_5_text": replace(_QWEN3_NEXT, builds="qwen3_5_text", mixture=_QWEN3.mixture),
-    "qwen3_5_moe_text": replace(_QWEN3_NEXT, builds="qwen3_5_moe_text"),
-    "gemma": _GEMMA,
+    "qwen3": QWEN3,
+    "qwen3_moe": QWEN3_MOE,
+    "qwen3_vl_text": QWEN3,  # the same decoder; rotary sections change no count
+    "qwen3_vl_moe_text": QWEN3_MOE,
+    "qwen3_next": QWEN3_NEXT,
+    "qwen3_5_text": replace(QWEN3_NEXT, builds="qwen3_5_text", mixture=QWEN3.mixture),
+    "qwen3_5_moe_text": replace(QWEN3_NEXT, builds="qwen3_5_moe_text"),
+    "gemma": GEMMA,
     "gemma2": replace(
-        _GEMMA,
+        GEMMA,
         builds="gemma2",
         pattern=every_nth_full,
         norms=4,
-        defaults={**_GEMMA.defaults, "sliding_window": 4096, "sliding_window_pattern": 2},
+        defaults={**GEMMA.defaults, "sliding_window": 4096, "sliding_window_pattern": 2},
     ),
     "gemma3_text": replace(
-        _GEMMA,
+        GEMMA,
         builds="gemma3_text",
         pattern=every_nth_full,
         norms=4,
         qk_norm="head",
-        defaults={**_GEMMA.defaults, **_GEMMA3},
+        defaults={**GEMMA.defaults, **GEMMA3},
     ),
     "gpt_oss": Architecture(
         "gpt_oss",
@@ -171,22 +117,22 @@ ARCHITECTURES: dict[str, Architecture] = {
         qkv_bias="attention_bias",
         output_bias="attention_bias",
         sinks=True,
-        defaults=_GPT_OSS,
+        defaults=GPT_OSS,
     ),
     "deepseek_v2": replace(
-        _DEEPSEEK,
+        DEEPSEEK,
         builds="deepseek_v2",
         mixture=after_dense_experts,
         defaults={"q_lora_rank": 1536, "first_k_dense_replace": 0, "n_shared_experts": 2},
     ),
-    "deepseek_v3": _DEEPSEEK,
-    "kimi_k2": _DEEPSEEK,
-    "deepseek_v32": _DEEPSEEK_SPARSE,
+    "deepseek_v3": DEEPSEEK,
+    "kimi_k2": DEEPSEEK,
+    "deepseek_v32": DEEPSEEK_SPARSE,
     "glm_moe_dsa": replace(
-        _DEEPSEEK_SPARSE,
+        DEEPSEEK_SPARSE,
         builds="glm_moe_dsa",
         pattern=indexed_layers,
-        defaults={**_DEEPSEEK.defaults, "q_lora_rank": 2048},
+        defaults={**DEEPSEEK.defaults, "q_lora_rank": 2048},
     ),
     "llama4_text": Architecture(
         "llama4_text",
@@ -202,8 +148,8 @@ ARCHITECTURES: dict[str, Architecture] = {
             "interleave_moe_layer_step": 1,
         },
     ),
-    "glm": _GLM,
-    "glm4": replace(_GLM, builds="glm4", norms=4),
+    "glm": GLM,
+    "glm4": replace(GLM, builds="glm4", norms=4),
     "glm4_moe": Architecture(
         "glm4_moe",
         mixture=balanced_after_dense_experts,
@@ -212,23 +158,29 @@ ARCHITECTURES: dict[str, Architecture] = {
         qk_norm_switch="use_qk_norm",
         defaults={"first_k_dense_replace": 1, "n_shared_experts": 1},
     ),
-    "olmo2": _OLMO2,
+    "olmo2": OLMO2,
     "olmo3": replace(
-        _OLMO2,
+        OLMO2,
         builds="olmo3",
         pattern=every_nth_full,
         defaults={"sliding_window": 4096, "sliding_window_pattern": 4},
     ),
-    "olmoe": replace(_OLMO2, builds="olmoe", mixture=uniform_experts),
-    "cohere": _COHERE,
+    "olmoe": replace(OLMO2, builds="olmoe", mixture=uniform_experts),
+    "cohere": COHERE,
     "cohere2": replace(
-        _COHERE,
+        COHERE,
         builds="cohere2",
         pattern=every_nth_full,
         qk_norm="none",
         qk_norm_switch=True,
         derived_head_dim=True,
-        defaults={**_COHERE.defaults, "sliding_window": 4096, "sliding_window_pattern": 4},
+        repeats={"layer_switch": "sliding_window_pattern"},
+        fixed={
+            "order_of_interleaved_layers": "local_attn_first",
+            "use_parallel_block": True,
+            "use_embedding_sharing": True,
+        },
+        defaults={**COHERE.defaults, "sliding_window": 4096, "sliding_window_pattern": 4},
     ),
     "starcoder2": Architecture(
         "starcoder2",
@@ -294,5 +246,42 @@ ARCHITECTURES: dict[str, Architecture] = {
         norms=1,
         repeats={"attention_head_dim": "head_dim"},
         defaults={"head_dim": 128, "use_conv_bias": True},
+    ),
+    "nemotron": Architecture(
+        "nemotron",
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        mlp_bias="mlp_bias",
+        gated=False,
+        norm_bias=True,
+    ),
+    "exaone4": Architecture(
+        "exaone4",
+        pattern=spelled_layers,
+        qk_norm="head",
+        defaults={"sliding_window": 4096, "sliding_window_pattern": 4},
+    ),
+    "hunyuan_v1_dense": Architecture(
+        "hunyuan_v1_dense",
+        pattern=unshared_layers,
+        may_omit_kv_heads=True,
+        qkv_bias="attention_bias",
+        output_bias="attention_bias",
+        qk_norm="head",
+        repeats={"attention_head_dim": "head_dim"},
+        fixed={"use_qk_norm": True, "num_experts": 1},
+    ),
+    "internlm3": Architecture(
+        "internlm3",
+        fixed={"qkv_bias": False, "bias": False, "attention_bias": False, "mlp_bias": False},
+        defaults={"head_dim": 128},
+    ),
+    "ernie4_5": Architecture(
+        "ernie4_5",
+        qkv_bias="use_bias",
+        output_bias="use_bias",
+        mlp_bias="use_bias",
+        fixed={"compression_ratio": 1.0},
+        defaults={"head_dim": 128, "tie_word_embeddings": True},
     ),
 }

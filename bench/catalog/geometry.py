@@ -77,9 +77,13 @@ class Geometry:
         next token makes it whole) or, in chunked layers, the chunks already finished.
 
         Raises:
-            CatalogError: the dtype is unknown, or heads cannot be divided among the ranks.
+            CatalogError: the dtype is unknown or of MLA alone, or heads cannot be divided among the ranks.
         """
         dtype = read_kv_dtype(kv_dtype)
+        if dtype.latent_bytes is not None and not isinstance(self.attention, LatentAttention):
+            raise CatalogError(
+                f"KV dtype {dtype.name} packs the latents of MLA, and this model has none; try fp8"
+            )
         self.require_divisible(tensor_parallel)
         planes: list[Plane] = []
         state_bytes = 0

@@ -40,6 +40,12 @@ def sliding_layers(fields: Fields, num_layers: int) -> Pattern:
     return _pattern(fields, ["full" if window is None else "sliding"] * num_layers, window)
 
 
+def windowed_layers(fields: Fields, num_layers: int) -> Pattern:
+    """As sliding_layers, unless layer_types says which have the window (Ministral)."""
+    window = fields.optional_count("sliding_window")
+    return _explicit_or(fields, ["full" if window is None else "sliding"] * num_layers, window)
+
+
 def upper_layers(fields: Fields, num_layers: int) -> Pattern:
     """Layers from max_window_layers on have the window, and only when use_sliding_window (Qwen2, Qwen3).
 
@@ -71,6 +77,22 @@ def every_nth_full(fields: Fields, num_layers: int) -> Pattern:
     fields.optional_count("_sliding_window_pattern")  # saved beside layer_types, which say the same
     default = ["full" if (i + 1) % period == 0 else "sliding" for i in range(num_layers)]
     return _explicit_or(fields, default, fields.optional_count("sliding_window"))
+
+
+def spelled_layers(fields: Fields, num_layers: int) -> Pattern:
+    """As layer_types says, which files spell in letters beside it; without it every_nth_full (EXAONE 4)."""
+    if fields.raw("layer_types") is None:
+        return every_nth_full(fields, num_layers)
+    fields.raw("sliding_window_pattern")
+    return _explicit_or(fields, ["full"] * num_layers, fields.optional_count("sliding_window"))
+
+
+def unshared_layers(fields: Fields, num_layers: int) -> Pattern:
+    """Every layer attends to everything with K and V of its own (Hunyuan)."""
+    if fields.flag("use_cla"):
+        raise fields.error("use_cla", "K and V that layers share are not understood")
+    fields.optional_count("cla_share_factor")  # of layers that would share
+    return full_layers(fields, num_layers)
 
 
 def chunked_layers(fields: Fields, num_layers: int) -> Pattern:

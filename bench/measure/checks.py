@@ -26,13 +26,15 @@ from bench.measure.jobs import (
     CaseRefused,
     CheckDone,
     JobBegun,
+    LayersChosen,
     Message,
     PreflightJob,
     SeriesSkipped,
 )
-from bench.measure.record import Notice
+from bench.measure.layers import build_layers
+from bench.measure.record import BuiltLayers, Notice
 from bench.measure.setup import RECOMPUTE, LoadSeries, name_hybrid, work_out
-from bench.measure.workbench import DTYPES, Workbench, open_workbench
+from bench.measure.workbench import DTYPES, Workbench
 from kvio.backends import find_backend
 from kvio.chunks import ChunkGeometry
 from kvio.presets import adapt_preset
@@ -53,7 +55,8 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
     """Messages of the preflight: rates of the dtypes, costs by rising length, then the checks."""
     yield JobBegun()
     setup = work_out(job.plan)
-    bench = open_workbench(setup, longest=job.lengths[0], now_s=clock.now_s, seed=job.plan.seed)
+    bench = build_layers(setup, job, clock)
+    yield LayersChosen(BuiltLayers(indices=bench.built.layers, total=len(bench.built.model_kinds)))
     if group.size() > 1:
         yield CheckDone("group", _price_waiting(bench))
     yield _compare_dtypes(bench)

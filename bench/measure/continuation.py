@@ -6,6 +6,7 @@ from typing import Any
 
 from bench.measure.available import leave_out_unavailable
 from bench.measure.header import describe_machine_of, describe_storage_of
+from bench.measure.identity import compare_models
 from bench.measure.machine import comparable
 from bench.measure.plan import PlanError
 from bench.measure.record import Notice, RunRecord
@@ -17,8 +18,14 @@ def require_same(folder: Path, run: RunRecord, setup: Setup, data_dir: Path) -> 
     """What must be said of rounds measured from now on beside those of `run`.
 
     Raises:
-        PlanError: a backend is gone, or machine, storage or software are others.
+        PlanError: a backend is gone, or model, machine, storage or software are others.
     """
+    others = compare_models(run, setup)
+    if others:
+        raise PlanError(
+            f"{folder} cannot be gone on with: {run.plan.model} is not what it was (then, now): {'; '.join(others)}; "
+            "put back the files it was begun with, or sweep again"
+        )
     _, missing = leave_out_unavailable(run.plan, data_dir)
     if missing:
         raise PlanError(f"{folder} cannot be gone on with: {missing[0].message}")

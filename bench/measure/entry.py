@@ -4,6 +4,8 @@ from multiprocessing.connection import Connection
 
 from bench.measure.jobs import Seat
 
+PRELOAD = ["bench.measure.worker", "transformers.models.auto.modeling_auto"]  # by the fork server, once
+
 
 def serve(pipe: Connection, seat: Seat | None = None) -> None:
     """Take one job from the pipe and carry it out, alone or as one of several ranks."""

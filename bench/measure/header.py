@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from bench.measure.device import see_device
 from bench.measure.folder import create_folder, hold_folder
+from bench.measure.identity import digest_config, digest_weights
+from bench.measure.jobs import DeviceSeen
 from bench.measure.machine import MachineFacts, describe_machine, machine_slug
-from bench.measure.plan import PlanError
+from bench.measure.plan import Plan, PlanError
 from bench.measure.preflight import Findings, walk_lengths
 from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo, write_run
 from bench.measure.server import find_server, server_notices
@@ -53,18 +56,36 @@ def describe_storage_of(setup: Setup, data_dir: Path) -> dict[str, Any]:
 
 
 def describe_machine_of(setup: Setup) -> tuple[str, dict[str, Any]]:
-    """Name for the folder, and facts; a simulated sweep says nothing of the machine it happens to run on."""
+    """Name for the folder, and facts; a simulated sweep says nothing of the machine it happens to run on.
+
+    Raises:
+        PlanError, MeasureError: the device that was asked for is not there.
+    """
     plan = setup.plan
     if plan.simulation is not None:
         return "simulated", {"device_name": "a simulated device"}
     facts = describe_machine()
-    if plan.device == "cpu":
+    seen = None if plan.device == "cpu" else see_device(plan)
+    if seen is None or seen.gpu_name is None:
+        _require_meant(plan, facts, seen)
+        name = f"{facts.cpu_model} ({facts.usable_cores:g} cores)"
         facts = facts.model_copy(update={"gpus": ()})
-    return machine_slug(facts), {"device_name": _device_name(facts), **facts.model_dump(mode="json")}
+        return machine_slug(facts), {"device_name": name, "devices": ["cpu"], **facts.model_dump(mode="json")}
+    computing = {"device_name": seen.gpu_name, "devices": list(seen.devices)}
+    return machine_slug(facts, seen.gpu_name), {**computing, **facts.model_dump(mode="json")}
 
 
-def _device_name(facts: MachineFacts) -> str:
-    return facts.gpus[0].name if facts.gpus else f"{facts.cpu_model} ({facts.usable_cores:g} cores)"
+def _require_meant(plan: Plan, facts: MachineFacts, seen: DeviceSeen | None) -> None:
+    """Measure the CPU of a machine with a GPU only where that was asked for.
+
+    Raises:
+        PlanError: `auto` would take the CPU because this torch cannot use the GPU.
+    """
+    if seen is not None and facts.gpus:
+        raise PlanError(
+            f"device {plan.device}: {facts.gpus[0].name} is here, but torch {seen.torch_version} sees no GPU; "
+            "try --device cpu to measure the CPU, or install a CUDA build of torch"
+        )
 
 
 @contextmanager
@@ -78,7 +99,7 @@ def open_record(
         skipped: what was asked for and cannot be measured.
 
     Raises:
-        PlanError: `root` is not writable.
+        PlanError: `root` is not writable, or the device is not there.
         WriteError: it is full.
     """
     started = datetime.now(UTC)
@@ -111,6 +132,8 @@ def _first_record(
         started_utc=started.isoformat(timespec="seconds"),
         plan=setup.plan,
         model_name=setup.model.name,
+        model_digest=digest_config(setup.model),
+        weights_digest=digest_weights(setup.plan.weights),
         kv_bytes_per_token=setup.bytes_per_token,
         kv_bytes_at={n: setup.bytes_at(n) for n in walk_lengths(setup.chunk_tokens, setup.most_tokens)},
         chunk_tokens=setup.chunk_tokens,
@@ -150,7 +173,7 @@ def _first_notices(setup: Setup, machine: Mapping[str, Any]) -> tuple[Notice, ..
     ]
     found += [notice for load in setup.loads for notice in server_notices(load)]
     ranks, cores = setup.plan.tensor_parallel, machine.get("usable_cores")
-    if cores is not None and not machine.get("gpus") and ranks > cores:
+    if cores is not None and machine.get("devices") == ["cpu"] and ranks > cores:
         message = f"{ranks} ranks share {cores:g} cores: they take turns where they should work at once"
         found.append(Notice(code="ranks_share_cores", message=message))
     return tuple(found)
@@ -195,12 +218,20 @@ def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
         for length, reason in findings.refused.items()
     ]
     checks = {**run.checks, **findings.checks}
+    layers = findings.layers or run.built_layers
+    found_anew = FOUND_ANEW if "scaling" in run.checks else FOUND_ANEW | {"scaling_unchecked"}
     notices += [*findings.notices, *_notice_skipped(series), *_notice_unchecked(run, series, checks)]
-    kept = [notice for notice in run.notices if notice.code not in FOUND_ANEW]
+    if layers is not None and layers.scaled and "scaling" not in checks:
+        message = "the error of scaling a few layers was not measured: the preflight had no time for it"
+        notices.append(
+            Notice(code="scaling_unchecked", message=f"{message}; a longer --budget gives it some")
+        )
+    kept = [notice for notice in run.notices if notice.code not in found_anew]
     return run.model_copy(
         update={
             "series": series,
             "checks": checks,
+            "built_layers": layers,
             "harness": harness,
             "notices": tuple(dict.fromkeys((*kept, *notices))),
         }

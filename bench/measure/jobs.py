@@ -8,7 +8,7 @@ from typing import Any
 from bench.arms.case import Case
 from bench.measure.plan import Plan
 from bench.measure.policy import SearchPolicy
-from bench.measure.record import Notice, Sample
+from bench.measure.record import BuiltLayers, Notice, Sample
 from bench.measure.settings import SettingSearch
 
 
@@ -30,6 +30,7 @@ class RoundJob:
         warmup_tokens: longest prefix that is warmed up at its own length; longer ones are warmed at this.
         store_dirs: by series, where its chunk files are.
         first_chunk: by series, the chunk file with which the walk through fresh bytes goes on.
+        layers: of the real model, those to build: the same in every round; None in a simulation, which builds none.
     """
 
     plan: Plan
@@ -42,6 +43,7 @@ class RoundJob:
     warmup_tokens: int = 0
     store_dirs: dict[str, Path] = field(default_factory=dict)
     first_chunk: dict[str, int] = field(default_factory=dict)
+    layers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class PreflightJob:
         lengths: prefix lengths in rising order; the walk stops when the next would take longer than `case_limit_s`.
         scratch_dir: for the files of the checks; None in a simulation, which has none.
         checked: names of checks that an earlier part of the sweep has made; their results stand.
+        layers: of the real model, those that a sweep was begun with; None has the preflight decide.
     """
 
     plan: Plan
@@ -60,6 +63,7 @@ class PreflightJob:
     deadline_s: float
     scratch_dir: Path | None
     checked: frozenset[str] = frozenset()
+    layers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,14 @@ class SearchJob:
     store_dirs: dict[str, Path]
     most_tokens: int
     decide: SearchPolicy
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceJob:
+    """Say what the plan's device is here, as torch picks it; `deadline_s` is on the shared monotonic clock."""
+
+    plan: Plan
     deadline_s: float
 
 
@@ -109,6 +121,28 @@ class SampleTaken:
 @dataclass(frozen=True, slots=True)
 class JobBegun:
     """Preflight: its process runs.  What went before, starting the fork server, is not paid again by rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSeen:
+    """What is computed on.
+
+    Args:
+        devices: as torch numbers them, one for each rank: `cpu`, or `cuda:0` and so on.
+        gpu_name: as torch calls it; None on a CPU.
+        torch_version: which torch was asked.
+    """
+
+    devices: tuple[str, ...]
+    gpu_name: str | None
+    torch_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayersChosen:
+    """Preflight: which layers all processes of this sweep build."""
+
+    layers: BuiltLayers
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +218,8 @@ class JobDone:
 
 Message = (
     JobBegun
+    | DeviceSeen
+    | LayersChosen
     | SampleTaken
     | CaseCost
     | CaseRefused
@@ -194,4 +230,4 @@ Message = (
     | JobFailed
     | JobDone
 )
-Job = RoundJob | PreflightJob | SearchJob
+Job = RoundJob | PreflightJob | SearchJob | DeviceJob

@@ -33,7 +33,7 @@ CONTAINER_MARKS = ("docker", "kubepods", "containerd", "lxc", "libpod")
 GIB = 2**30
 NOISE_INTERVAL_S = 0.3
 # two machines are the same when all of these are
-COMPARED = ("cpu_model", "usable_cores", "isa", "in_guest")
+COMPARED = ("device_name", "cpu_model", "usable_cores", "isa", "in_guest")
 COMPARED_OF_GPU = ("name", "memory_bytes", "mig", "pcie_generation_max", "pcie_width_max")
 
 
@@ -138,11 +138,16 @@ def find_container(root: Path = ROOT) -> str | None:
     return next((mark for mark in CONTAINER_MARKS if mark in groups), None)
 
 
-def machine_slug(facts: MachineFacts) -> str:
-    """A name for folders: "nvidia-h200", "nvidia-h200-8x" or "amd-epyc-2c"."""
-    if facts.gpus:
-        count = f"-{len(facts.gpus)}x" if len(facts.gpus) > 1 else ""
-        return _slug(facts.gpus[0].name) + count
+def machine_slug(facts: MachineFacts, gpu_name: str | None = None) -> str:
+    """A name for folders: "nvidia-h200", of a machine with several of them "nvidia-h200-8x", else "amd-epyc-2c".
+
+    Args:
+        facts: of the machine.
+        gpu_name: of the GPU that is measured; None for the CPU.
+    """
+    if gpu_name is not None:
+        alike = sum(gpu.name == gpu_name for gpu in facts.gpus)
+        return _slug(gpu_name) + (f"-{alike}x" if alike > 1 else "")
     model = re.sub(r"\(R\)|\(TM\)|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@.*", " ", facts.cpu_model)
     return f"{_slug(model)}-{facts.usable_cores:g}c".replace(".", "_")
 

@@ -15,12 +15,14 @@ from bench.measure.jobs import (
     CheckDone,
     JobBegun,
     JobFailed,
+    LayersChosen,
+    Message,
     PreflightJob,
     SeriesSkipped,
 )
 from bench.measure.plan import PlanError
 from bench.measure.policy import Observer
-from bench.measure.record import Notice
+from bench.measure.record import BuiltLayers, Notice
 from bench.measure.runner import ROUNDS_PLANNED, MeasureError
 from bench.measure.source import Source
 
@@ -40,6 +42,7 @@ class Findings:
     skipped: dict[str, str] = field(default_factory=dict)
     walked: list[int] = field(default_factory=list)
     startup_s: float = 0.0
+    layers: BuiltLayers | None = None
 
     def add_cost(self, case: Case, wall_s: float, *, since_s: float) -> None:
         """A call that took `wall_s` has ended `since_s` after its process began; the first tells the startup."""
@@ -48,6 +51,26 @@ class Findings:
             self.costs.add_startup(self.startup_s)
         self.costs.add(case, wall_s)
         self.walked.append(case.prefix_tokens)
+
+    def note(self, message: Message) -> None:
+        """Remember what the process found out beside costs.
+
+        Raises:
+            MeasureError: the process failed.
+            PlanError: this machine cannot do what was asked.
+        """
+        match message:
+            case LayersChosen(layers):
+                self.layers = layers
+            case CaseRefused(case, reason):
+                self.refused[case.prefix_tokens] = reason
+            case SeriesSkipped(series, reason):
+                self.skipped[series] = reason
+            case CheckDone(name, result, notice):
+                self.checks[name] = result
+                self.notices += [notice] if notice else []
+            case JobFailed(reason, refused):
+                raise PlanError(reason) if refused else MeasureError(f"preflight: {reason}")
 
 
 def walk_lengths(shortest: int, most: int) -> tuple[int, ...]:
@@ -82,15 +105,8 @@ def run_preflight(
                 began_s = clock.now_s()
             case CaseCost(case, wall_s, _):
                 findings.add_cost(case, wall_s, since_s=clock.now_s() - began_s)
-            case CaseRefused(case, reason):
-                findings.refused[case.prefix_tokens] = reason
-            case SeriesSkipped(series, reason):
-                findings.skipped[series] = reason
-            case CheckDone(name, result, notice):
-                findings.checks[name] = result
-                findings.notices += [notice] if notice else []
-            case JobFailed(reason, refused):
-                raise PlanError(reason) if refused else MeasureError(f"preflight: {reason}")
+            case _:
+                findings.note(message)
     budget_s = job.plan.budget_s
     spent_s = 0.0 if left_s is None else budget_s - left_s
     _require_walked(findings, job, waited_s=clock.now_s() - asked_s, spent_s=spent_s)

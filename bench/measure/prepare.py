@@ -17,7 +17,7 @@ from bench.measure.preflight import (
     run_preflight,
     walk_lengths,
 )
-from bench.measure.record import RunRecord, Sample
+from bench.measure.record import BuiltLayers, RunRecord, Sample
 from bench.measure.runner import FEWEST_ROUNDS, Rounds
 from bench.measure.setup import GEMM, RECOMPUTE, Setup
 from bench.measure.site import Site
@@ -32,9 +32,27 @@ LEAST_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first r
 
 
 def look_ahead(
-    setup: Setup, site: Site, *, start_s: float, checked: frozenset[str], observer: Observer
+    setup: Setup,
+    site: Site,
+    *,
+    start_s: float,
+    checked: frozenset[str],
+    observer: Observer,
+    layers: BuiltLayers | None = None,
 ) -> Findings:
-    """Carry the preflight out, less the checks named in `checked`, which an earlier part of the sweep made."""
+    """Carry the preflight out.
+
+    Args:
+        setup: what is measured.
+        site: where.
+        start_s: when the sweep began.
+        checked: names of checks that an earlier part made, with the same layers.
+        observer: hears of it.
+        layers: that the sweep was begun with; None decides which.
+
+    Raises:
+        PlanError, MeasureError: see `run_preflight`.
+    """
     plan = setup.plan
     shortest = setup.chunk_tokens
     lengths = setup.lengths or walk_lengths(shortest, most_tokens(setup, site.scratch))
@@ -46,11 +64,12 @@ def look_ahead(
         deadline_s=site.clock.now_s() + PREFLIGHT_SHARE * left_s,
         scratch_dir=site.scratch,
         checked=checked,
+        layers=None if layers is None else layers.indices,
     )
 
     def prior_s(case: Case) -> float:
         rate = plan.limit_bytes_per_s or LEAST_BYTES_PER_S
-        load_s = setup.bytes_at(case.prefix_tokens) / rate
+        load_s = setup.load_bytes(case.prefix_tokens, case.suffix_tokens) / rate
         if case.arm != "hybrid":
             return load_s
         return min(load_s, costs.expected_s(replace(case, arm="recompute", series=RECOMPUTE)))
@@ -126,11 +145,13 @@ def prepare_rounds(
 
 
 def long_enough(setup: Setup, grid: tuple[int, ...]) -> tuple[int, ...]:
-    """Under a read limit, the lengths whose load takes long enough to feel it; the longest where none does."""
+    """Under a read limit, the lengths whose load takes long enough to feel it; where none does, those that take longest."""
     limit = setup.plan.limit_bytes_per_s
     if limit is None:
         return grid
-    return tuple(n for n in grid if setup.bytes_at(n) >= SETTLE_S * limit) or grid[-1:]
+    read_bytes = {n: setup.load_bytes(n, setup.plan.suffix_tokens) for n in grid}
+    enough = min(SETTLE_S * limit, max(read_bytes.values()))
+    return tuple(n for n in grid if read_bytes[n] >= enough)
 
 
 def _files_of(series: str, run: RunRecord, directories: Mapping[str, Path]) -> Path | None:

@@ -17,7 +17,7 @@ from bench.measure.rows import cut_half_line, parse_cell, require_plausible, spl
 from bench.measure.settings import SettingSearch
 from kvio.errors import FailedError, UserError
 
-SCHEMA = 3
+SCHEMA = 4
 # schema that a column of samples.csv came with; files of older ones lack it
 SINCE = {"load_fraction": 2}
 
@@ -88,6 +88,25 @@ class Notice(BaseModel):
     suspect: bool = True
 
 
+class BuiltLayers(BaseModel):
+    """The layers that every measuring process of a sweep builds: decided once, so that rounds may be pooled.
+
+    Args:
+        indices: in the real model.
+        total: layers of the real model.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    indices: tuple[int, ...]
+    total: int
+
+    @property
+    def scaled(self) -> bool:
+        """True when a few layers stand for the whole model."""
+        return len(self.indices) < self.total
+
+
 class RunRecord(BaseModel):
     """The header of a sweep: plan, geometry, machine, software, storage, and what was noticed."""
 
@@ -100,6 +119,9 @@ class RunRecord(BaseModel):
     state: Literal["running", "complete", "interrupted", "failed"] = "running"
     plan: Plan
     model_name: str
+    model_digest: str | None = None  # of the resolved config; since schema 4, as the next two
+    weights_digest: str | None = None
+    built_layers: BuiltLayers | None = None  # None in a simulation, and before the preflight is over
     kv_bytes_per_token: int
     kv_bytes_at: dict[int, int] = {}
     chunk_tokens: int

@@ -152,6 +152,7 @@ def plan_round(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> Ro
         warmup_tokens=rounds.warmup_tokens,
         store_dirs=dict(rounds.store_dirs),
         first_chunk=dict(rounds.first_chunk),
+        layers=None if rounds.run.built_layers is None else rounds.run.built_layers.indices,
     )
 
 

@@ -80,6 +80,12 @@ class Setup:
         """Bytes that all ranks together keep for a prefix: heads that several ranks need count for each."""
         return self.layout.bytes_at(num_tokens) * self.plan.tensor_parallel
 
+    def load_bytes(self, prefix_tokens: int, suffix_tokens: int) -> int:
+        """Bytes that a load of the prefix brings in; with a suffix, those that it adds to the prefix, which is there."""
+        if not suffix_tokens:
+            return self.bytes_at(prefix_tokens)
+        return self.bytes_at(prefix_tokens + suffix_tokens) - self.bytes_at(prefix_tokens)
+
     @property
     def bytes_per_token(self) -> int:
         """Bytes that one more token adds on all ranks together, while no window is full."""

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from bench.measure.clock import Clock, MonotonicClock, VirtualClock
 from bench.measure.depots import RunDepots
-from bench.measure.entry import serve
+from bench.measure.entry import PRELOAD, serve
 from bench.measure.limit import ReadLimit
 from bench.measure.setup import Setup
 from bench.measure.source import ProcessSource, SimulatedSource, Source
 from kvio.scratch import clean_stale, count_live, open_scratch
 
-PRELOAD = ["bench.measure.worker", "transformers.models.auto.modeling_auto"]
 OVERRUN_SHARE = 0.04  # of the budget: after this long a case that runs over the deadline is stopped
 
 

@@ -149,8 +149,14 @@ def _measure(
     held.writer = SampleWriter(folder)
     spent_s = max((sample.started_s for sample in samples), default=0.0)
     start_s = site.start_s - spent_s
+    layers = held.run.built_layers
     findings = look_ahead(
-        setup, site, start_s=start_s, checked=frozenset(held.run.checks), observer=hands.observer
+        setup,
+        site,
+        start_s=start_s,
+        checked=frozenset() if layers is None else frozenset(held.run.checks),
+        observer=hands.observer,
+        layers=layers,
     )
     held.run = note_findings(held.run, findings)
     write_run(folder, held.run)

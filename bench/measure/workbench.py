@@ -1,6 +1,6 @@
 """What one measuring process holds: the model (or some of its layers) on its device, and arms made from it."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,13 +9,12 @@ import torch
 from bench.arms import group
 from bench.arms.cache import sub_layout
 from bench.arms.case import Arm
-from bench.arms.depth import choose_layers
 from bench.arms.first_token import FirstTokenStep
 from bench.arms.gemm import GemmArm
 from bench.arms.hybrid import HybridArm
 from bench.arms.load import LoadArm
-from bench.arms.memory import available_bytes, keep_freed_memory
-from bench.arms.model import BuiltModel, build_model, describe_model
+from bench.arms.memory import keep_freed_memory
+from bench.arms.model import BuiltModel, build_model
 from bench.arms.prefill import Prefill, prefill_over
 from bench.arms.proof import Evidence, KernelEvidence, ServerEvidence
 from bench.arms.reading import LoadSettings, Reading
@@ -49,10 +48,15 @@ def pick_device(asked: str, rank: int = 0, num_ranks: int = 1) -> torch.device:
     """The device to measure on: `auto` is the first GPU, else the CPU; of several ranks, each has its own GPU.
 
     Raises:
-        DeviceError: a GPU was asked for and there is none, or there are fewer than ranks.
+        DeviceError: a GPU was asked for and there is none, not this one, or there are fewer than ranks.
     """
     if asked.startswith("cuda") and not torch.cuda.is_available():
         raise DeviceError(f"device {asked}: torch {torch.__version__} sees no GPU here; try --device cpu")
+    if asked.startswith("cuda:") and int(asked.removeprefix("cuda:")) >= torch.cuda.device_count():
+        last = torch.cuda.device_count() - 1
+        raise DeviceError(
+            f"device {asked}: the last GPU that torch sees is cuda:{last}; try --device cuda:{last}"
+        )
     if asked == "auto":
         asked = "cuda" if torch.cuda.is_available() else "cpu"
     if asked != "cuda" or num_ranks == 1:
@@ -150,8 +154,10 @@ class Workbench:
         )
 
 
-def open_workbench(setup: Setup, *, longest: int, now_s: Callable[[], float], seed: int) -> Workbench:
-    """Build the model, whole or as few layers as the plan says, with room for a prefix of `longest` tokens.
+def open_workbench(
+    setup: Setup, *, layers: Sequence[int], longest: int, now_s: Callable[[], float], seed: int
+) -> Workbench:
+    """Build these of the model's layers, with room for a prefix of `longest` tokens.
 
     Raises:
         UnsupportedArchitectureError, MemoryShortError, WeightsError
@@ -160,30 +166,17 @@ def open_workbench(setup: Setup, *, longest: int, now_s: Callable[[], float], se
     device = pick_device(plan.device, group.rank(), group.size())
     if device.type == "cpu":
         keep_freed_memory()
-    kinds, elements, fixed = describe_model(setup.model.config, device.type)
-    dtype = DTYPES[plan.dtype]
-    kv_bytes = setup.layout.bytes_at(longest)
-    layers = group.of_first(
-        lambda: choose_layers(
-            kinds,
-            [count * dtype.itemsize for count in elements],
-            fixed_bytes=fixed * dtype.itemsize,
-            available_bytes=available_bytes(device),
-            choice=plan.layers,
-            kv_bytes=kv_bytes // len(kinds),
-        )
-    )
     built = build_model(
         setup.model.config,
-        dtype=dtype,
+        dtype=DTYPES[plan.dtype],
         device=device,
-        layers=None if len(layers) == len(kinds) else layers,
+        layers=layers,
         attention=plan.attention,
         weights=plan.weights,
         seed=seed,
-        reserve_bytes=kv_bytes,
+        reserve_bytes=setup.layout.bytes_at(longest),
     )
-    layout = sub_layout(setup.layout, built.layers, num_layers=len(kinds))
+    layout = sub_layout(setup.layout, built.layers, num_layers=len(built.model_kinds))
     return Workbench(setup, built, layout, device, now_s)
 
 

@@ -19,6 +19,8 @@ from bench.arms.together import RankShortError, guard
 from bench.measure.checks import look_ahead
 from bench.measure.clock import Clock, MonotonicClock
 from bench.measure.jobs import (
+    DeviceJob,
+    DeviceSeen,
     Job,
     JobDone,
     JobFailed,
@@ -106,11 +108,30 @@ def _carry_out(job: Job, clock: Clock) -> Iterator[Message]:
         yield from look_ahead(job, clock)
         group.leave()
         yield JobDone()
+    elif isinstance(job, DeviceJob):
+        yield see_device(job)
+        yield JobDone()
     elif isinstance(job, SearchJob):
         yield from search_all(job, clock)
         yield JobDone()
     else:
         yield from _measure(job, clock)
+
+
+def see_device(job: DeviceJob) -> DeviceSeen:
+    """What the measuring processes of this plan compute on, rank by rank.
+
+    Raises:
+        DeviceError: it is not there.
+    """
+    ranks = job.plan.tensor_parallel
+    picked = [pick_device(job.plan.device, rank, ranks) for rank in range(ranks)]
+    if picked[0].type == "cpu":
+        return DeviceSeen(("cpu",) * ranks, None, torch.__version__)
+    names = dict.fromkeys(torch.cuda.get_device_properties(device).name for device in picked)
+    return DeviceSeen(
+        tuple(f"cuda:{device.index or 0}" for device in picked), " + ".join(names), torch.__version__
+    )
 
 
 class GroupClock:
@@ -129,7 +150,9 @@ def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:
     longest = max(case.prefix_tokens + case.suffix_tokens for case in cases)
     seed = job.seed * 1_000_003 + job.number
     setup = work_out(job.plan)
-    bench = open_workbench(setup, longest=longest, now_s=clock.now_s, seed=seed)
+    if job.layers is None:
+        raise ValueError("a round is told which layers to build, as the preflight decided")
+    bench = open_workbench(setup, layers=job.layers, longest=longest, now_s=clock.now_s, seed=seed)
     try:
         arms = make_arms(
             bench,

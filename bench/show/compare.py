@@ -1,6 +1,6 @@
 """Several runs side by side, and the refusal to do so when they come from different machines."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -10,15 +10,18 @@ from rich.text import Text
 from bench.analyse.answer import Analysis, SweetSpot
 from bench.analyse.tiers import find_place
 from bench.measure.record import RunRecord, Sample, SeriesInfo
+from bench.show.asked import of_suffix
 from bench.show.facts import (
     cache_state,
     data_path,
     flatten,
     load_series,
     say_model,
+    scaled_depth,
     series_label,
     spots_of,
     storage_name,
+    suspect_codes,
 )
 from bench.show.numbers import (
     MISSING,
@@ -29,6 +32,7 @@ from bench.show.numbers import (
     printable,
 )
 from bench.show.sentence import crossover_name
+from bench.show.soundness import loads_are_sound
 from bench.show.table import align
 from kvio.errors import UserError
 
@@ -44,6 +48,8 @@ HEADINGS = (
     "tokens [95 %]",
     "measured",
     "setting",
+    "depth",
+    "suspect",
 )
 # what makes a machine another one, by the last part of a fact's name; clocks, load, kernel and drivers do not
 LASTING = frozenset(
@@ -68,10 +74,17 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The spots of several runs, one row each, in the order of `HEADINGS`; what else differs, a line each."""
+    """The spots of several runs.
+
+    Args:
+        rows: one for each spot, in the order of `HEADINGS`.
+        remarks: what else differs, a line each.
+        is_sound: every load series of every run is decided, and none is suspect.
+    """
 
     rows: tuple[tuple[str, ...], ...]
     remarks: tuple[str, ...] = ()
+    is_sound: bool = True
 
     def table(self) -> Table:
         """For a terminal."""
@@ -119,13 +132,13 @@ def compare(results: Sequence[Result]) -> Comparison:
         raise DifferentMachinesError(
             f"these runs come from different machines ({facts}); compare runs of one machine only"
         )
-    rows = [
-        _row(result, spot)
-        for result in results
-        for series in load_series(result.run, result.analysis)
-        for spot in spots_of(result.analysis, series)
-    ]
-    return Comparison(tuple(rows), tuple(differing_settings(runs)))
+    rows = [row for result in results for row in _rows(result)]
+    unfinished = [f"{printable(run.run_id)}: {run.state}" for run in runs if run.state != "complete"]
+    return Comparison(
+        tuple(rows),
+        (*differing_settings(runs), *differing_questions(results), *differing_software(runs), *unfinished),
+        all(loads_are_sound(result.run, result.samples, result.analysis) for result in results),
+    )
 
 
 def _say_values(runs: Sequence[RunRecord], values: Sequence[str]) -> str:
@@ -153,11 +166,56 @@ def _say_reading(info: SeriesInfo) -> str:
     return ", ".join(f"{name} {format_fact(value)}" for name, value in said.items())
 
 
+def differing_questions(results: Sequence[Result]) -> list[str]:
+    """A line for each part of the question that is not the same in all runs: their times are then of other things."""
+    runs = [result.run for result in results]
+    asked: dict[str, list[str]] = {
+        "suffix tokens": [format_tokens(run.plan.suffix_tokens or None) for run in runs],
+        "prefill chunk": [format_tokens(run.plan.prefill_chunk) for run in runs],
+        "layers that ran": [_say_depth(result.samples) for result in results],
+        "attention": [run.plan.attention for run in runs],
+    }
+    return [
+        f"the runs differ in {name}: {_say_values(runs, values)}"
+        for name, values in asked.items()
+        if len(set(values)) > 1
+    ]
+
+
+def differing_software(runs: Sequence[RunRecord]) -> list[str]:
+    """One line with all versions and settings of software that are not the same in all runs."""
+    known = [{name: format_fact(value) for name, value in flatten(run.software)} for run in runs]
+    said = []
+    for name in dict.fromkeys(name for facts in known for name in facts):
+        values = [facts.get(name, MISSING) for facts in known]
+        if len(set(values)) > 1:
+            said.append(f"{printable(name)}: {_say_values(runs, values)}")
+    return [f"the software differs: {'; '.join(said)}"] if said else []
+
+
+def _say_depth(samples: Sequence[Sample]) -> str:
+    """How many layers of the model ran: "4 of 36", "all 36"."""
+    depth = scaled_depth(samples)
+    if depth is not None:
+        return f"{depth[0]} of {depth[1]}"
+    totals = {s.outcome.total_layers for s in samples if s.case.arm == "recompute"} - {None}
+    return f"all {max(filter(None, totals))}" if totals else MISSING
+
+
 def _say_cache(result: Result, series: str) -> str:
     """The proven page-cache state; none where the bytes lay in memory, so that no page cache is on the way."""
     state = cache_state(result.run, result.samples, series=series)
     in_memory = find_place(result.run, series) == "host memory"
     return state or (MISSING if in_memory else "unverified")
+
+
+def _rows(result: Result) -> Iterator[tuple[str, ...]]:
+    """A row for each spot of each load series."""
+    run, depth = result.run, _say_depth(result.samples)
+    for series in load_series(run, result.analysis):
+        suspects = suspect_codes(run, result.samples, result.analysis, series=series)
+        for spot in spots_of(result.analysis, series):
+            yield (*_row(result, spot), depth, ", ".join(suspects) or MISSING)
 
 
 def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:
@@ -169,7 +227,7 @@ def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:
         series_label(run, spot.series),
         data_path(run, result.samples, series=spot.series) or "—",
         _say_cache(result, spot.series),
-        crossover_name(spot),
+        crossover_name(spot) + of_suffix(run, spot),
         spot.verdict.replace("_", " "),
         "; ".join(format_tokens_estimate(crossing.tokens) for crossing in spot.crossings) or "—",
         format_token_range(spot.measured_range),

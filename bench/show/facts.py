@@ -120,7 +120,7 @@ def recompute_series(run: RunRecord, samples: Sequence[Sample]) -> tuple[str, ..
 
 
 def _seen(values: Iterable[str | None]) -> str:
-    return " and ".join(sorted({value for value in values if value is not None}))
+    return printable(" and ".join(sorted({value for value in values if value is not None})))
 
 
 def data_path(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
@@ -161,31 +161,19 @@ def backend_name(run: RunRecord, series: str) -> str | None:
     )
 
 
-def scaled_depth(samples: Sequence[Sample]) -> tuple[int, int] | None:
-    """(measured layers, total layers) when the recompute arm was scaled from a shallower stack."""
-    depths = [
-        (sample.outcome.measured_layers, sample.outcome.total_layers)
-        for sample in samples
-        if sample.case.arm == "recompute"
-    ]
-    scaled = [
-        (some, every) for some, every in depths if some is not None and every is not None and some < every
-    ]
-    return min(scaled) if scaled else None
-
-
 def say_depth(samples: Sequence[Sample]) -> str | None:
-    """ "recompute scaled from 4 of 36 layers", or None when the whole model ran."""
-    depth = scaled_depth(samples)
-    return None if depth is None else f"recompute scaled from {depth[0]} of {depth[1]} layers"
-
-
-def say_repeats(samples: Sequence[Sample]) -> str:
-    """Rounds and samples of the arms that were really measured; the matrix rate is no arm."""
-    arms = [sample for sample in samples if sample.case.arm != "gemm"]
-    rounds = len({sample.round for sample in arms})
-    repeats = max((sample.sample for sample in arms), default=-1) + 1
-    return f"{rounds} round{'s' * (rounds != 1)} × {repeats} sample{'s' * (repeats != 1)}"
+    """ "recompute scaled from 4 of 36 layers", or None when the whole model ran; every depth that was sampled."""
+    outcomes = [sample.outcome for sample in samples if sample.case.arm == "recompute"]
+    depths = {
+        (outcome.measured_layers, outcome.total_layers)
+        for outcome in outcomes
+        if outcome.measured_layers is not None and outcome.total_layers is not None
+    }
+    scaled = sorted((some, every) for some, every in depths if some < every)
+    if not scaled:
+        return None
+    said = f"recompute scaled from {' or '.join(str(some) for some, _ in scaled)} of {scaled[0][1]} layers"
+    return said if len(scaled) == len(depths) else f"{said} in some samples, of all layers in others"
 
 
 def points_of(analysis: Analysis, series: str) -> list[Point]:
@@ -267,19 +255,6 @@ def suspect_codes(
     harmless = harmless_codes(run)
     found = say_notices(run, samples, analysis, series=series)
     return tuple(printable(code) for code in found if code not in harmless)
-
-
-def is_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> bool:
-    """True when the main answer is decided, and nothing makes it or another series of the run suspect."""
-    spot = main_spot(run, analysis)
-    if spot is None or spot.verdict == "inconclusive":
-        return False
-    harmless = harmless_codes(run)
-    return not (
-        failed_checks(run)
-        or suspect_codes(run, samples, analysis, series=spot.series)
-        or any(notice.code not in harmless for notice in run.notices)
-    )
 
 
 def harmless_codes(run: RunRecord) -> frozenset[str]:

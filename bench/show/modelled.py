@@ -108,7 +108,7 @@ def answer_csv(answer: ModelledAnswer) -> str:
     for point in answer.points:
         recompute, load, rate = point.recompute_s, point.load_s, point.bytes_per_s
         times = [getattr(one, name) for one in (recompute, load) for name in ("value", "low", "high")]
-        cells = ["true", answer.label, point.prefix_tokens, *times, faster_arm(point)]
+        cells = ["true", printable(answer.label), point.prefix_tokens, *times, faster_arm(point)]
         cells += [point.first_token_s, point.num_bytes]
         cells += [None if rate is None else rate.value, point.break_even_bytes_per_s, *spots]
         writer.writerow(["" if cell is None else cell for cell in cells])

@@ -14,7 +14,6 @@ from bench.show.facts import (
     flatten,
     say_depth,
     say_model,
-    say_repeats,
     storage_name,
 )
 from bench.show.numbers import (
@@ -28,6 +27,7 @@ from bench.show.numbers import (
     printable,
     round_digits,
 )
+from bench.show.repeats import say_repeats
 
 # ending of a fact's name -> how its number is said; the first that fits
 UNITS: dict[str, Callable[[float], str]] = {
@@ -152,7 +152,7 @@ def subject_rows(run: RunRecord, samples: Sequence[Sample]) -> tuple[tuple[str, 
         ("KV bytes per token", _say_token_bytes(run)),
         ("KV chunk", f"{format_tokens(run.chunk_tokens)} tokens"),
         ("tensor parallelism", _say_ranks(run)),
-        ("repeats", say_repeats(samples)),
+        ("repeats", say_repeats(run, samples)),
         ("depth", say_depth(samples) or "all layers ran"),
     )
     return rows

@@ -11,10 +11,12 @@ from bench.analyse.answer import Analysis
 from bench.analyse.tiers import TierTable, make_tiers
 from bench.measure.record import RunRecord, Sample, write_text_safely
 from bench.show import origin, sections, tiers_figure
-from bench.show.facts import device_name, main_spot, say_depth, say_repeats
+from bench.show.asked import say_arms
+from bench.show.facts import device_name, main_spot, say_depth
 from bench.show.figures import NARROW_INCHES, figure_content
 from bench.show.hybrid import describe_hybrids
 from bench.show.numbers import printable
+from bench.show.repeats import say_repeats
 from bench.show.sentence import describe_answer
 from bench.show.tiers import has_choice
 
@@ -53,8 +55,9 @@ def render_report(run: RunRecord, samples: Sequence[Sample], analysis: Analysis)
         checks=origin.check_rows(run),
         ways=origin.way_rows(run, samples),
         facts=origin.fact_sections(run),
-        repeats=say_repeats(samples),
+        repeats=say_repeats(run, samples),
         depth=say_depth(samples),
+        marginal=say_arms(run, None if spot is None else spot.series),
         run=run,
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bench.analyse.answer import Analysis, SweetSpot
 from bench.analyse.tiers import TierTable
 from bench.measure.record import RunRecord, Sample
+from bench.show.asked import of_suffix
 from bench.show.explain import explain
 from bench.show.facts import (
     arm_label,
@@ -73,7 +74,7 @@ def spot_grid(run: RunRecord, analysis: Analysis) -> Grid:
     rows = tuple(
         (
             series_label(run, series),
-            crossover_name(spot),
+            crossover_name(spot) + of_suffix(run, spot),
             spot.verdict.replace("_", " "),
             "; ".join(_say_crossing(spot, index) for index in range(len(spot.crossings))) or "—",
             "; ".join(_span(crossing.bracket) for crossing in spot.crossings) or MISSING,
@@ -158,12 +159,16 @@ def sensitivity_grid(run: RunRecord, analysis: Analysis) -> Grid | None:
         (
             series_label(run, spot.series),
             crossover_name(spot),
-            *(format_tokens(spot.sensitivity.get(factor)) for factor in factors),
+            *(format_tokens_estimate(spot.sensitivity.get(factor)) for factor in factors),
         )
         for spot in spots
     )
     headings = ("load by", "kind", *(f"{factor.replace('x', '×')} bandwidth" for factor in factors))
-    return Grid("sensitivity", headings, rows, ("tokens; — where no crossover lies in the measured range",))
+    note = (
+        "tokens [95 %]; — where the rounds decide on no single crossover in the measured range: "
+        "there is none, there are several, or they disagree"
+    )
+    return Grid("sensitivity", headings, rows, (note,))
 
 
 def fit_grid(run: RunRecord, analysis: Analysis) -> Grid:
@@ -215,5 +220,5 @@ def tile_answers(run: RunRecord, analysis: Analysis) -> tuple[tuple[str, str], .
 def _holds_for(run: RunRecord, spot: SweetSpot) -> str:
     decided = spot.verdict in {"crossover", "multiple_crossings"}
     crossings = map(say_interval if decided else say_guess, spot.crossings)
-    parts = [f"load by {series_label(run, spot.series)}", *crossings]
+    parts = [f"load{of_suffix(run, spot)} by {series_label(run, spot.series)}", *crossings]
     return "; ".join(parts)

@@ -4,20 +4,23 @@ from collections.abc import Sequence
 
 from bench.analyse.answer import Analysis, Crossing, SweetSpot
 from bench.measure.record import RunRecord, Sample
+from bench.show.asked import of_suffix, say_arms
 from bench.show.facts import (
+    asked_spot,
     backend_name,
     data_path,
     device_name,
+    load_series,
     main_spot,
     say_cache,
     say_depth,
     say_model,
-    say_repeats,
     series_label,
     storage_name,
     suspect_codes,
 )
 from bench.show.numbers import format_token_range, format_tokens, printable
+from bench.show.repeats import say_repeats
 
 SYMBOLS = {"whole": "C*", "marginal": "P*"}
 
@@ -35,7 +38,7 @@ def describe_answer(run: RunRecord, samples: Sequence[Sample], analysis: Analysi
         return (
             f"For {say_model(run)} on {device_name(run)} "
             f"with {storage_name(run)}, nothing can be said: "
-            f"no load series was measured ({say_repeats(samples)})."
+            f"no load series was measured ({say_repeats(run, samples)})."
         )
     return sentence(run, samples, analysis, spot=spot)
 
@@ -50,7 +53,7 @@ def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, s
     qualities = [
         say_interval(spot.crossings[0]) if single else None,
         f"measured {format_token_range(spot.measured_range)}" if spot.measured_range else "no range measured",
-        say_repeats(samples),
+        say_repeats(run, samples, series={spot.series}, crossings=spot.crossings),
         say_depth(samples),
     ]
     suspects = suspect_codes(run, samples, analysis, series=spot.series)
@@ -58,7 +61,18 @@ def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, s
     return (
         f"For {say_model(run)} on {device_name(run)}, "
         f"loading from {storage_name(run, spot.series)}{by} over {path}{f' ({cache})' if cache else ''}, "
-        f"{_predicate(spot)} ({', '.join(part for part in qualities if part)}{doubt})."
+        f"{_predicate(run, spot)} ({', '.join(part for part in qualities if part)}{doubt})."
+    )
+
+
+def describe_undecided(run: RunRecord, analysis: Analysis) -> tuple[str, ...]:
+    """One sentence for each load series but that of the main answer of which nothing can be said: why."""
+    main = main_spot(run, analysis)
+    spots = [asked_spot(run, analysis, series) for series in load_series(run, analysis)]
+    return tuple(
+        f"Load by {series_label(run, spot.series)}: {_predicate(run, spot)}."
+        for spot in spots
+        if spot is not None and spot is not main and spot.verdict == "inconclusive"
     )
 
 
@@ -91,16 +105,14 @@ def say_guess(crossing: Crossing) -> str:
     return f"the best guess is {format_tokens(crossing.tokens.value)} tokens ({say_interval(crossing)})"
 
 
-def _predicate(spot: SweetSpot) -> str:
+def _predicate(run: RunRecord, spot: SweetSpot) -> str:
     name = crossover_name(spot)
-    what = {
-        "whole": ("loading the whole prefix", "recomputing it"),
-        "marginal": ("loading the next KV chunk", "computing it"),
-    }[spot.kind]
+    whole = "loading the whole prefix", "recomputing it"
+    what = whole if spot.kind == "whole" else say_arms(run, spot.series)
     if spot.verdict == "crossover":
         return _crossover(spot, *what)
     if spot.verdict == "multiple_crossings":
-        return _crossings(spot)
+        return _crossings(spot, f"{name}{of_suffix(run, spot)}")
     guess = "".join(f"; {say_guess(crossing)}" for crossing in spot.crossings)
     if spot.verdict == "load_always_wins":
         return (
@@ -112,7 +124,7 @@ def _predicate(spot: SweetSpot) -> str:
             f"{what[0]} is never faster than {what[1]} at any measured length, "
             f"so no {name} lies in the range{guess}"
         )
-    return f"no {name} can be named, because {printable(spot.reason) or 'the rounds disagree'}{guess}"
+    return f"no {name}{of_suffix(run, spot)} can be named, because {printable(spot.reason) or 'the rounds disagree'}{guess}"
 
 
 def _crossover(spot: SweetSpot, loading: str, recomputing: str) -> str:
@@ -124,11 +136,11 @@ def _crossover(spot: SweetSpot, loading: str, recomputing: str) -> str:
     )
 
 
-def _crossings(spot: SweetSpot) -> str:
+def _crossings(spot: SweetSpot, name: str) -> str:
     turns = [
         f"{'loading' if crossing.load_wins_beyond else 'recomputing'} wins beyond "
         f"{format_tokens(crossing.tokens.value)} tokens ({say_interval(crossing)}"
         f"{', extrapolated' if crossing.extrapolated else ''})"
         for crossing in spot.crossings
     ]
-    return f"there are {len(turns)} crossings {crossover_name(spot)}: {', then '.join(turns)}"
+    return f"there are {len(turns)} crossings {name}: {', then '.join(turns)}"

@@ -28,7 +28,7 @@ def _block(title: str, frame: pd.DataFrame) -> str:
     return "\n".join([f"{title} (modelled)", *align(rows, left_columns={0, 2})])
 
 
-def _duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds in the largest fitting unit up to days."""
     for scale, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * scale:
@@ -53,7 +53,7 @@ SHOWN: dict[str, Callable[[float], str]] = {
     "GPUs": lambda value: f"{value:,}" if isinstance(value, int) else round_digits(value, 4),
     "drives": lambda value: f"{value:,}" if isinstance(value, int) else round_digits(value, 4),
     "price": lambda value: round_digits(value, 4),
-    "s": _duration,
+    "s": format_duration,
     "1/s": lambda value: f"{round_digits(value)} per s",
     "1/day": lambda value: f"{round_digits(value)} per day",
 }

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bench.analyse.answer import SweetSpot
+from bench.analyse.answer import Crossing, SweetSpot
 from bench.analyse.tiers import Home, Tier, TierTable, asked_spot
 from bench.measure.record import RunRecord
 from bench.show.facts import in_virtual_machine, say_state, series_label
@@ -112,11 +112,25 @@ def say_from(table: TierTable, tier: Tier) -> str:
     spot = asked_spot(tier, table.suffix_tokens)
     if spot is None or spot.verdict == "inconclusive":
         return "undecided"
-    if tier.from_tokens is None:
-        top = None if spot.measured_range is None else spot.measured_range[1]
-        return f"never up to {format_tokens(top)}"
-    shortest = " (shortest)" if spot.verdict == "load_always_wins" else ""
-    return f"{format_tokens(tier.from_tokens)}{shortest}"
+    if tier.from_tokens is not None:
+        shortest = " (shortest)" if spot.verdict == "load_always_wins" else ""
+        return f"{format_tokens(tier.from_tokens)}{shortest}"
+    if spot.verdict in {"crossover", "multiple_crossings"}:
+        return f"only {_say_wins(spot.crossings)}"
+    top = None if spot.measured_range is None else spot.measured_range[1]
+    return f"never up to {format_tokens(top)}"
+
+
+def _say_wins(crossings: Sequence[Crossing]) -> str:
+    """Where load wins, of crossings that end in recompute: "below 700 and 2,000 to 9,000"."""
+    wins = []
+    for number, crossing in enumerate(crossings):
+        if crossing.load_wins_beyond:
+            continue
+        end = format_tokens(crossing.tokens.value)
+        start = f"{format_tokens(crossings[number - 1].tokens.value)} to" if number else "below"
+        wins.append(f"{start} {end}")
+    return " and ".join(wins)
 
 
 def tier_notes(run: RunRecord, table: TierTable) -> tuple[str, ...]:

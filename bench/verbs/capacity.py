@@ -15,7 +15,7 @@ from bench.measure.units import parse_bytes
 from bench.show.capacity_figure import write_capacity_figure
 from bench.show.capacity_text import capacity_text
 from bench.verbs.calculated import Csv, Plot, require_places, show_tables
-from bench.verbs.options import Catalogue, Json, given_flags, option, parsed
+from bench.verbs.options import Catalogue, Json, given_flags, option, parsed, require_unused
 
 SHOWN_ALIKE = {"csv", "plot", "as_json"}  # options that also the talk's tables take
 
@@ -48,7 +48,12 @@ def capacity(
         _refuse_unused(context)
         tables = talk_tables()
     else:
-        require_weight_bits(dtype)  # checked even where no GPU is named that would need them
+        if gpu is None and gpu_memory is None:
+            why = "is of a GPU's memory: add --gpu NAME or --gpu-memory 80GB"
+            require_unused(context, ("dtype", "reserve"), why)
+        if gpu is None:
+            require_unused(context, ("catalogue",), "has GPUs, and none is named: add --gpu NAME")
+        require_weight_bits(dtype)
         require_share("reserve", reserve)
         caches = [Cache(resolve_model(name), kv_dtype, tp) for name in model.split(",")]
         contexts = parse_counts("context", tokens)

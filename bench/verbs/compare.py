@@ -11,6 +11,8 @@ from bench.show.compare import Result
 from bench.show.compare import compare as compare_results
 from bench.verbs.options import out
 
+SUSPECT = 3
+
 
 def compare(folders: Annotated[list[Path], typer.Argument(help="result folders")]) -> None:
     """Answers of several sweeps side by side; refuses to mix machines."""
@@ -21,9 +23,11 @@ def compare(folders: Annotated[list[Path], typer.Argument(help="result folders")
         run, (samples, _) = read_run(folder), read_samples(folder)
         results.append(Result(run, samples, analyse(run, samples)))
     comparison = compare_results(results)
-    if not out.is_terminal:
+    if out.is_terminal:
+        out.print(comparison.table())
+        for line in comparison.remarks:
+            out.print(line, markup=False)
+    else:
         out.print(comparison.plain(), markup=False)
-        return
-    out.print(comparison.table())
-    for line in comparison.remarks:
-        out.print(line, markup=False)
+    if not comparison.is_sound:
+        raise typer.Exit(SUSPECT)

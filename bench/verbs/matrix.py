@@ -1,7 +1,7 @@
 """`matrix`: the cost model over many settings, as CSV and figures."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +9,7 @@ import pandas as pd
 import typer
 
 from bench.analyse.analysis import analyse
+from bench.analyse.answer import Analysis
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.matrix import (
     LONGEST,
@@ -27,9 +28,9 @@ from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices, read_devices
 from bench.catalog.fields import CatalogError
 from bench.measure.plan import PlanError
-from bench.measure.record import read_run, read_samples, write_bytes_safely
+from bench.measure.record import RunRecord, read_run, read_samples, write_bytes_safely
 from bench.show.calculated import writing
-from bench.show.facts import device_name, main_spot, storage_name
+from bench.show.facts import asked_spot, device_name, load_series, storage_name
 from bench.show.files import write_frame
 from bench.show.matrix_figure import count_missing, draw_curves, draw_matrix, png_of
 from bench.verbs.options import RESULTS, SCRATCH, Catalogue, option, out
@@ -85,14 +86,26 @@ def _names(text: str, what: str) -> list[str]:
 
 
 def _measured(results: Path) -> list[MatrixCell]:
-    cells = []
+    cells: list[MatrixCell] = []
     for file in sorted(results.glob("*/*/*/run.json")):
         run, (samples, _) = read_run(file.parent), read_samples(file.parent)
-        spot = main_spot(run, analyse(run, samples)) if samples else None
-        if spot is not None and spot.kind == "whole":
-            name = f"{run.plan.model} ({run.plan.dtype})"
-            cells.append(with_spot(MatrixCell("measured", name, device_name(run), storage_name(run)), spot))
+        if samples and not run.plan.suffix_tokens:
+            cells += _cells_of(run, analyse(run, samples))
     return cells
+
+
+def _cells_of(run: RunRecord, analysis: Analysis) -> Iterator[MatrixCell]:
+    """A cell for each load series, by what it loads from; those of one storage by their series too."""
+    name = f"{run.plan.model} ({run.plan.dtype})"
+    spots = {series: asked_spot(run, analysis, series) for series in load_series(run, analysis)}
+    storages = {series: storage_name(run, series) for series, spot in spots.items() if spot is not None}
+    shared = Counter(storages.values())
+    for series, storage in storages.items():
+        spot = spots[series]
+        if spot is not None and spot.kind == "whole":
+            place = storage if shared[storage] == 1 else f"{storage} ({series})"
+            cell = MatrixCell("measured", name, device_name(run), place, run.plan.tensor_parallel)
+            yield with_spot(cell, spot)
 
 
 def _trace_curves(

@@ -13,6 +13,7 @@ from bench.measure.folder import find_latest
 from bench.measure.plan import PlanError
 from bench.measure.record import RecordError
 from bench.measure.units import parse_bytes
+from bench.show.numbers import printable
 from kvio.backends import BACKENDS, find_backend
 
 RESULTS = Path("results")
@@ -22,12 +23,24 @@ Given = TypeVar("Given")
 
 
 class Outlet(Console):
-    """Standard output; when nobody listens any more, work goes on in silence, for results are in files too."""
+    """Standard output; when nobody listens any more, work goes on in silence, for results are in files too.
+
+    Text is printed without control characters but the ends of its lines, for names and notices may come from
+    elsewhere; what is no plain text, such as a table, has cleaned its own.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 — as rich has it
+        """Print, plain text without control characters."""
+        super().print(*(_clean(one) if isinstance(one, str) else one for one in objects), **options)
 
     def on_broken_pipe(self) -> None:
         """Say nothing from now on, not even what is still to be flushed."""
         self.quiet = True
         close_outlet(sys.stdout.fileno())
+
+
+def _clean(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def close_outlet(descriptor: int) -> None:

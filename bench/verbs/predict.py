@@ -22,10 +22,10 @@ from bench.measure.plan import PlanError, parse_lengths
 from bench.measure.record import read_run, read_samples
 from bench.measure.units import parse_rate
 from bench.show.modelled import answer_csv, answer_text, outcome_lines
-from bench.verbs.options import Catalogue, Json, option, out, parsed, require_unused
+from bench.verbs.options import Catalogue, Json, given_flags, option, out, parsed, require_unused
 
 FAILED = 1
-MOST_TOKENS = 2**31
+LEAST_TOKENS, MOST_TOKENS = 2, 2**31
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072)
 LONGEST = 131_072
 OF_A_MACHINE = ("num_gpus", "dtype", "kv_dtype", "engine")
@@ -51,12 +51,15 @@ def predict_setting(
     sweep: Annotated[
         Path | None, typer.Option("--from", help="calibrate on the sweep in this result folder")
     ] = None,
+    series: Annotated[str | None, option("the load series of --from, when it has several")] = None,
     catalogue: Catalogue = None,
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False,
 ) -> None:
     """Modelled times of both arms, C*, P*, break-even bandwidth and verdict; nothing is measured."""
     if context.invoked_subcommand is not None:
+        unread = f"is not read by `predict {context.invoked_subcommand}`: leave it out"
+        require_unused(context, given_flags(context), unread)
         return
     if as_json and as_csv:
         raise PlanError("--json and --csv are two formats: ask for one")
@@ -69,9 +72,10 @@ def predict_setting(
         if model is not None or gpu is not None:
             raise PlanError("--from takes model and machine from the sweep: leave --model and --gpu out")
         require_unused(context, OF_A_MACHINE, "is of a described machine; --from has its own: leave it out")
-        fitted = _from_sweep(sweep, ssd=ssd, rate=rate, devices=devices)
+        fitted = _from_sweep(sweep, series, ssd=ssd, rate=rate, devices=devices)
         _print(_answer_sweep(fitted, lengths, chunk_tokens), as_json=as_json, as_csv=as_csv)
         return
+    require_unused(context, ("series",), "chooses a load series of --from: add --from RESULT")
     if model is None or gpu is None:
         raise PlanError(
             "name a model and a GPU, such as: predict --model llama-3.1-8b --gpu H100 --ssd pm9a3"
@@ -90,7 +94,7 @@ def predict_setting(
     )
     longest = known.geometry.max_position_embeddings or LONGEST
     described: TimeModel = build_model(known, setting, devices)
-    asked = lengths or tuple(n for n in LENGTHS if n <= longest)
+    asked = lengths or tuple(n for n in LENGTHS if n <= longest) or (max(longest, LEAST_TOKENS),)
     _print(
         answer(described, asked, chunk_tokens=chunk_tokens, longest=longest), as_json=as_json, as_csv=as_csv
     )
@@ -116,7 +120,7 @@ def check(
 
 def _read_lengths(tokens: str) -> tuple[int, ...] | None:
     lengths = parse_lengths(tokens)
-    if lengths is not None and not all(2 <= n <= MOST_TOKENS for n in lengths):
+    if lengths is not None and not all(LEAST_TOKENS <= n <= MOST_TOKENS for n in lengths):
         raise PlanError(f"token list {tokens!r:.60}: a prefix has at least 2 tokens, and at most 2^31")
     return None if lengths is None else tuple(sorted(set(lengths)))
 
@@ -129,9 +133,11 @@ def _require_counts(num_gpus: int, chunk_tokens: int) -> None:
             raise PlanError(f"{name} {value} is more than 2^31")
 
 
-def _from_sweep(folder: Path, *, ssd: str | None, rate: float | None, devices: Devices) -> SweepModel:
+def _from_sweep(
+    folder: Path, series: str | None, *, ssd: str | None, rate: float | None, devices: Devices
+) -> SweepModel:
     run, (samples, _) = read_run(folder), read_samples(folder)
-    fitted = fit_sweep(run, samples, resolve_model(run.plan.model).geometry)
+    fitted = fit_sweep(run, samples, resolve_model(run.plan.model).geometry, series=series)
     if rate is not None:
         return fitted.with_storage(f"one of {rate / 1e9:g} GB/s", Spread(rate))
     if ssd is not None:

@@ -11,12 +11,13 @@ from bench.analyse.answer import Analysis
 from bench.analyse.frames import crossover_frame, summary_frame
 from bench.analyse.tiers import make_tiers
 from bench.measure.record import RunRecord, Sample, read_run, read_samples, writing_results
-from bench.show.facts import is_sound
 from bench.show.files import write_results
 from bench.show.hybrid import describe_hybrids
+from bench.show.numbers import printable
 from bench.show.origin import check_rows
 from bench.show.sections import suspect_lines
-from bench.show.sentence import describe_answer
+from bench.show.sentence import describe_answer, describe_undecided
+from bench.show.soundness import is_sound
 from bench.show.table import closing_table, plain_table
 from bench.show.tiers import has_choice, plain_tiers, tier_table
 from bench.verbs.options import newest_results, out
@@ -49,11 +50,13 @@ def finish(folder: Path) -> None:
     for name, said, _ in check_rows(run):
         out.print(f"{name}: {said}", markup=False)
     for notice in run.notices:
-        out.print(f"notice: {notice.message}", markup=False)
+        out.print(f"notice: {printable(notice.message)}", markup=False)
     out.print(describe_answer(run, samples, analysis), markup=False)
-    for line in describe_hybrids(run, analysis):
-        out.print(line, markup=False)
-    for line in suspect_lines(run, samples, analysis):
+    for line in (
+        *describe_undecided(run, analysis),
+        *describe_hybrids(run, analysis),
+        *suspect_lines(run, samples, analysis),
+    ):
         out.print(line, markup=False)
     if run.state == "interrupted":
         out.print(f"interrupted; go on with: make sweep RESUME={folder}", markup=False)

@@ -27,7 +27,7 @@ from bench.show.reuse_table import (
     saving_lines,
 )
 from bench.verbs.options import Catalogue, option, out, parsed, require_unused
-from bench.verbs.reuse_prices import Machine, find_bytes_per_token, find_fetches, find_prices
+from bench.verbs.reuse_prices import Machine, find_fetches, find_prices, find_stored
 from bench.verbs.reuse_question import (
     Question,
     Routing,
@@ -39,6 +39,7 @@ from bench.verbs.reuse_question import (
     require_unit,
 )
 from bench.verbs.reuse_workload import Workload, find_instances, make_pools, read_workload, say_routing
+from bench.verbs.stored import say_states
 
 SUSPECT = 3
 
@@ -81,7 +82,13 @@ def reuse(
     dtype: Annotated[str, option("with --gpu: of the weights, bfloat16, float16, fp8")] = "bfloat16",
     engine: Annotated[str, option("with --gpu: vllm, or kernels for a bound without an engine")] = "vllm",
     catalogue: Catalogue = None,
-    gpus: Annotated[int, option("GPUs that run the model together, for GPU-seconds and --gpu")] = 1,
+    gpus: Annotated[
+        int | None,
+        option(
+            "GPUs that run the model together, for GPU-seconds, --gpu and the bytes that all of them keep of"
+            " --model's KV; default: 1, or the ranks of --from"
+        ),
+    ] = None,
     generate: Annotated[
         str | None,
         option("made-up conversations: users=50,rounds=10,system=1000,history=20000,question=50,answer=100"),
@@ -95,16 +102,17 @@ def reuse(
     """Hit ratio of a request trace against the capacity of a cache, and what the hits are worth; modelled."""
     require_outputs(csv, plot)
     _require_used(context, gpu=gpu, sweep=from_, priced=gpu or from_ or curve, model=model)
+    _require_used_workload(context, instances=instances, trace=trace)
     machine = Machine(model, gpu, ssd, parsed(parse_rate, bandwidth), dtype, kv_dtype, engine)
     prices = find_prices(from_, curve, machine, read_devices(catalogue), series=series, num_gpus=gpus)
-    token_bytes = find_bytes_per_token(model, bytes_per_token, kv_dtype=kv_dtype, sweep=from_)
+    stored = find_stored(model, bytes_per_token, kv_dtype=kv_dtype, sweep=from_, num_gpus=gpus)
     question = Question(
-        token_bytes=token_bytes,
+        stored=stored,
         prices=prices,
         unit=require_unit(unit),
         policies=parse_policies(policy),
-        capacities_tokens=parse_capacities(capacity, token_bytes),
-        tiers=parse_tiers(tier or (), token_bytes),
+        capacities_tokens=parse_capacities(capacity, stored.per_token),
+        tiers=parse_tiers(tier or (), stored.per_token),
         routing=Routing(instances, route, session_blocks),
         fleet=ray,
     )
@@ -112,7 +120,7 @@ def reuse(
     workload = read_workload(trace, generate, block_tokens=block_tokens, merge=merge, skip_bad=skip_bad)
     _say([describe_trace(workload.trace, workload.name)])
     table = _show_tiers(question, workload) if question.tiers else _show_capacities(question, workload)
-    _say(f"notice: {notice}" for notice in workload.trace.notices)
+    _say(f"notice: {notice}" for notice in (*workload.trace.notices, *say_states(stored.states)))
     if csv is not None:
         with writing(csv):
             write_frame(csv, table.assign(origin=table.attrs["origin"]))
@@ -134,11 +142,22 @@ def _require_used(
         require_unused(context, names, "describes the machine of --gpu: add --gpu and --model")
     if sweep is None:
         require_unused(context, ("series",), "chooses a load series of --from: add --from RESULT")
-    if priced is None:
-        why = "counts GPU-seconds, which need prices: add --gpu, --from or --curve"
+    if priced is None and model is None:
+        why = (
+            "counts GPU-seconds, which need prices, and KV of --model: add --gpu, --from, --curve or --model"
+        )
         require_unused(context, ("gpus",), why)
     if model is None:
         require_unused(context, ("kv_dtype",), "is of --model: add --model")
+
+
+def _require_used_workload(context: typer.Context, *, instances: int, trace: Path | None) -> None:
+    """Stop on options about instances and files where there are none."""
+    if instances == 1:
+        why = "is of several instances: add --instances N"
+        require_unused(context, ("route", "session_blocks"), why)
+    if trace is None:
+        require_unused(context, ("skip_bad",), "is of a trace in a file: name one")
 
 
 def _say(lines: Iterable[str]) -> None:
@@ -160,7 +179,7 @@ def _show_capacities(question: Question, workload: Workload) -> pd.DataFrame:
             run=run,
         )
     _say(say_routing(routing, tiers=False))
-    _say([*describe_most(table), "", *hit_lines(table, question.token_bytes)])
+    _say([*describe_most(table), "", *hit_lines(table, question.stored.per_token)])
     if question.prices is not None:
         _say(["", *saving_lines(table, question.prices), *beyond_lines(question.prices, trace)])
     return table
@@ -175,10 +194,10 @@ def _show_tiers(question: Question, workload: Workload) -> pd.DataFrame:
         rounds=workload.rounds,
         instances=find_instances(workload, question.routing),
         curves=None if prices is None else prices.curves,
-        fetches_s=find_fetches(question.tiers, prices, question.token_bytes),
+        fetches_s=find_fetches(question.tiers, prices, question.stored),
     )
     _say(say_routing(question.routing, tiers=True))
-    _say([*describe_most(table), "", *depth_lines(table, question.token_bytes)])
+    _say([*describe_most(table), "", *depth_lines(table, question.stored.per_token)])
     if prices is not None:
         _say(["", *describe_prices(table, prices), *beyond_lines(prices, workload.trace)])
     return table

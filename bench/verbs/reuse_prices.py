@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.analyse.analysis import analyse
 from bench.analyse.beyond import fit_beyond
+from bench.analyse.capacity import Cache
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.reuse.curves import prices_of_sweep, read_prices
 from bench.analyse.reuse.described import prices_of_model
@@ -15,7 +16,9 @@ from bench.analyse.reuse.tiers import Tier
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices
 from bench.measure.plan import PlanError
-from bench.measure.record import read_run, read_samples
+from bench.measure.record import RunRecord, read_run, read_samples
+from bench.verbs.ranks import find_ranks
+from bench.verbs.stored import StoredBytes
 
 LONGEST = 131_072  # tokens up to which C* is looked for when the model does not say how long a prompt may be
 TieredRate = tuple[Tier, float | None]  # a tier, and its rate in bytes per second
@@ -39,20 +42,40 @@ class Machine:
     engine: str
 
 
-def find_bytes_per_token(
-    model: str | None, bytes_per_token: float | None, *, kv_dtype: str, sweep: Path | None
-) -> float | None:
-    """KV bytes of one token of the whole model: as given, of the model, of the sweep; None when not said."""
+def find_stored(
+    model: str | None,
+    bytes_per_token: float | None,
+    *,
+    kv_dtype: str,
+    sweep: Path | None,
+    num_gpus: int | None,
+) -> StoredBytes:
+    """KV bytes of one token on all ranks: as given, of the model, of the sweep.
+
+    The ranks are those of the sweep, else `num_gpus`, one where nobody says.
+    """
     if bytes_per_token is not None:
         if model is not None:
             raise PlanError("give --model or --bytes-per-token, not both")
         if not 0 < bytes_per_token < math.inf:
             raise PlanError(f"--bytes-per-token must be positive and finite, got {bytes_per_token}")
-        return bytes_per_token
+        return StoredBytes(bytes_per_token)
+    run = None if sweep is None else read_run(sweep)
     if model is not None:
         _require_model_of(sweep, model)
-        return resolve_model(model).geometry.layout(kv_dtype).bytes_per_token
-    return read_run(sweep).kv_bytes_per_token if sweep is not None else None
+        ranks = run.plan.tensor_parallel if run is not None else 1 if num_gpus is None else num_gpus
+        kept = Cache(resolve_model(model), kv_dtype, ranks)
+        return StoredBytes(kept.token_bytes, kept.state_bytes)
+    return StoredBytes(None) if run is None else _stored_of(run)
+
+
+def _stored_of(run: RunRecord) -> StoredBytes:
+    """As the sweep wrote it down: what a short prefix has beyond its tokens are states."""
+    shortest = min(run.kv_bytes_at, default=None)
+    if shortest is None:
+        return StoredBytes(run.kv_bytes_per_token)
+    states = run.kv_bytes_at[shortest] - shortest * run.kv_bytes_per_token
+    return StoredBytes(run.kv_bytes_per_token, max(states, 0))
 
 
 def _require_model_of(sweep: Path | None, model: str) -> None:
@@ -68,29 +91,31 @@ def find_prices(
     devices: Devices,
     *,
     series: str | None,
-    num_gpus: int,
+    num_gpus: int | None,
 ) -> Prices | None:
     """What recomputing and loading cost, from a sweep, a table or a described machine; None when none is named.
 
     Raises:
         PlanError: several are named, or what is named is not enough.
+        InputError: another number of GPUs than the sweep was measured with.
     """
-    if num_gpus < 1:
+    if num_gpus is not None and num_gpus < 1:
         raise PlanError(f"--gpus must be at least 1, got {num_gpus}")
     if sweep is not None and curve is not None:
         raise PlanError("give --from or --curve, not both")
     if machine.gpu is not None:
         if sweep is not None or curve is not None:
             raise PlanError("--gpu models the prices that --from and --curve measure: give one of the three")
-        return _price_machine(machine, devices, num_gpus)
+        return _price_machine(machine, devices, num_gpus or 1)
     if curve is not None:
-        return replace(read_prices(curve), num_gpus=num_gpus)
+        return replace(read_prices(curve), num_gpus=num_gpus or 1)
     if sweep is None:
         return None
     run, (samples, _) = read_run(sweep), read_samples(sweep)
+    ranks = find_ranks(sweep, run, "--gpus", num_gpus)
     model, why = fit_beyond(run, samples, series=series)
     prices = prices_of_sweep(run, analyse(run, samples), series=series, source=str(sweep), beyond=model)
-    return replace(prices, num_gpus=num_gpus, notices=(*prices.notices, why) if why else prices.notices)
+    return replace(prices, num_gpus=ranks, notices=(*prices.notices, why) if why else prices.notices)
 
 
 def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> Prices:
@@ -118,7 +143,7 @@ def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> Prices:
 
 
 def find_fetches(
-    tiers: Sequence[TieredRate], prices: Prices | None, kv_bytes_per_token: float | None
+    tiers: Sequence[TieredRate], prices: Prices | None, stored: StoredBytes
 ) -> Mapping[str, Curve]:
     """Seconds to bring tokens from each tier below the first: at its rate, else as the load curve says."""
     fetches: dict[str, Curve] = {}
@@ -127,15 +152,16 @@ def find_fetches(
             raise PlanError(
                 f"tier {tier.name} has a rate; what recomputing costs is missing: add --from or --curve"
             )
-        if rate is not None and kv_bytes_per_token is None:
+        if rate is not None and stored.per_token is None:
             raise PlanError(f"tier {tier.name} has a rate in bytes: add --model or --bytes-per-token")
         if prices is not None:
-            fetches[tier.name] = _fetch_curve(rate, prices, kv_bytes_per_token)
+            fetches[tier.name] = _fetch_curve(rate, prices, stored)
     return fetches
 
 
-def _fetch_curve(rate: float | None, prices: Prices, kv_bytes_per_token: float | None) -> Curve:
-    if rate is None or kv_bytes_per_token is None:
+def _fetch_curve(rate: float | None, prices: Prices, stored: StoredBytes) -> Curve:
+    """At a rate: every plane of the tokens, and the states that the prefix is gone on from."""
+    if rate is None or stored.per_token is None:
         return lambda tokens: fetch_seconds(tokens, prices.curves)
-    seconds_per_token = kv_bytes_per_token / rate
-    return lambda tokens: tokens * seconds_per_token
+    token_s, states_s = stored.per_token / rate, stored.states / rate
+    return lambda tokens: tokens * token_s + (tokens > 0) * states_s

@@ -13,6 +13,7 @@ from bench.analyse.reuse.trace import Unit
 from bench.measure.plan import PlanError
 from bench.measure.units import parse_bytes, parse_rate
 from bench.verbs.reuse_prices import TieredRate, find_fetches
+from bench.verbs.stored import StoredBytes
 
 FIGURE_FORMS = (".png", ".svg", ".pdf")
 MOST_INSTANCES = 100_000
@@ -31,7 +32,7 @@ class Routing:
 class Question:
     """Everything asked, beside the workload; `capacities_tokens` is None when we choose them."""
 
-    token_bytes: float | None
+    stored: StoredBytes
     prices: Prices | None
     unit: Unit
     policies: tuple[Policy, ...]
@@ -73,7 +74,7 @@ def _require_fitting_tiers(question: Question, plot: Path | None, *, is_made_up:
         require_tiers([tier for tier, _ in question.tiers])
     except ValueError as error:
         raise PlanError(str(error)) from None
-    find_fetches(question.tiers, question.prices, question.token_bytes)
+    find_fetches(question.tiers, question.prices, question.stored)
 
 
 def require_unit(text: str) -> Unit:

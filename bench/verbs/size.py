@@ -42,7 +42,9 @@ def size(
     num_gpus: Annotated[int, option("with --gpu: tensor-parallel GPUs that run the model together")] = 1,
     dtype: Annotated[str, option("with --gpu: of the weights, bfloat16, float16, fp8")] = "bfloat16",
     engine: Annotated[str, option("with --gpu: vllm, or kernels for a bound without an engine")] = "vllm",
-    measured_gpus: Annotated[int, option("GPUs that measured it together")] = 1,
+    measured_gpus: Annotated[
+        int | None, option("GPUs that measured it together; default: --tp, or the ranks of --from")
+    ] = None,
     utilisation: Annotated[float, option("share of the measured throughput to plan with")] = 1.0,
     requests_per_s: Annotated[float | None, option("requests to sustain")] = None,
     target: Annotated[float | None, option("prompt tokens/s to sustain, in place of requests")] = None,
@@ -58,7 +60,10 @@ def size(
     policy: Annotated[str, option("of the trace's cache: lru, lfu, fifo, optimal")] = "lru",
     kept_output_tokens: Annotated[float, option("generated tokens of a request whose KV is stored")] = 0.0,
     kv_dtype: Annotated[str | None, option("dtype of the KV cache; default bfloat16 or the sweep's")] = None,
-    tp: Annotated[int, option("tensor-parallel ranks; each stores and loads what it keeps")] = 1,
+    tp: Annotated[
+        int | None,
+        option("tensor-parallel ranks; each stores and loads what it keeps; default: 1, or those of --from"),
+    ] = None,
     capacity: Annotated[str | None, option("size of the KV store, such as 10TB")] = None,
     retention: Annotated[
         str | None, option("how long KV is kept, such as 24h, in place of --capacity")
@@ -85,11 +90,9 @@ def size(
 ) -> None:
     """GPUs, storage and cost of a target throughput, with and without reuse; modelled from one rate."""
     require_places(csv, plot)
+    _refuse_unused(context, gpu=gpu, ssd=ssd, trace=trace, prices=(price_dram_gb, price_ssd_gb))
     devices, machine = read_devices(catalogue), None
-    if gpu is None:
-        require_unused(context, OF_A_MACHINE, "describes the machine of --gpu: add --gpu and --model")
-    else:
-        require_unused(context, ("tp", "measured_gpus"), "is what --num-gpus says of --gpu: leave it out")
+    if gpu is not None:
         machine = Setting(gpu, num_gpus, dtype, kv_dtype or "bfloat16", engine)
     basis = read_basis(
         model,
@@ -99,6 +102,7 @@ def size(
         devices=devices,
         kv_dtype=kv_dtype,
         tp=tp,
+        measured_gpus=measured_gpus,
     )
     drive = find_drive(
         ssd,
@@ -109,10 +113,10 @@ def size(
         tbw_bytes=parsed(parse_bytes, tbw),
         warranty_years=warranty_years,
     )
-    if trace is None:
-        require_unused(context, ("policy", "block_tokens", "skip_bad"), "is of --trace: add --trace FILE")
     if drive is None:
         require_unused(context, ("warranty_years", "write_amplification"), "is of a drive: add --ssd NAME")
+        if price_dram_gb is None and price_ssd_gb is None:
+            require_unused(context, ("occupancy",), "is of a drive or of priced memory: add --ssd or a price")
     media = find_media(
         dram_gb=price_dram_gb, ssd_gb=price_ssd_gb, lifetime_years=lifetime_years, occupancy=occupancy
     )
@@ -126,21 +130,23 @@ def size(
         skip_bad=skip_bad,
         capacity_bytes=parsed(parse_bytes, capacity),
     )
+    rate_per_s, rate_how = find_rate(requests, requests_per_s, target)
     demand = find_demand(
         requests.listed,
         basis.cache,
         basis.work,
-        requests_per_s=find_rate(requests, requests_per_s, target),
+        requests_per_s=rate_per_s,
         kept_output_tokens=kept_output_tokens,
     )
     stored_bytes, stored_how = find_stored(requests, demand, parsed(parse_duration, retention))
     sizing = Sizing(
         demand=demand,
-        measured=read_throughput(basis, demand, requests.listed, given=throughput, num_gpus=measured_gpus),
+        measured=read_throughput(basis, demand, requests.listed, given=throughput),
         utilisation=utilisation,
         work_unit=basis.work_unit,
         stored_bytes=stored_bytes,
         stored_how=stored_how,
+        rate_how=rate_how,
         drive=drive,
         write_amplification=write_amplification,
         occupancy=occupancy,
@@ -148,3 +154,25 @@ def size(
     )
     tables = size_tables(sizing, basis.cache, basis.work)
     show_tables(tables, text=sizing_text, draw=write_sizing_figure, csv=csv, plot=plot, as_json=as_json)
+
+
+def _refuse_unused(
+    context: typer.Context,
+    *,
+    gpu: str | None,
+    ssd: str | None,
+    trace: Path | None,
+    prices: tuple[float | None, float | None],
+) -> None:
+    """Stop on options that nothing would read."""
+    if gpu is None:
+        require_unused(context, OF_A_MACHINE, "describes the machine of --gpu: add --gpu and --model")
+    else:
+        require_unused(context, ("tp", "measured_gpus"), "is what --num-gpus says of --gpu: leave it out")
+    if gpu is None and ssd is None:
+        require_unused(context, ("catalogue",), "has devices, and none is named: add --gpu or --ssd")
+    if trace is None:
+        require_unused(context, ("policy", "block_tokens", "skip_bad"), "is of --trace: add --trace FILE")
+    if prices == (None, None):
+        why = "is of priced memory: add --price-dram-gb or --price-ssd-gb"
+        require_unused(context, ("lifetime_years", "reuse_per_day"), why)

@@ -14,11 +14,15 @@ from bench.analyse.demand import Demand, Request, Work, work_in_flops, work_in_s
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.inputs import InputError
 from bench.analyse.reuse.savings import MeasuredCurve
-from bench.analyse.sizing import Throughput, measured_throughput, recompute_curve
+from bench.analyse.series import fullest_series
+from bench.analyse.sizing import Throughput, measured_throughput, recompute_curve, step_curve
 from bench.analyse.spread import Pick
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices
 from bench.measure.record import read_run, read_samples
+from bench.verbs.ranks import find_ranks
+
+NO_STEP = "no first-token step was measured: a prompt found whole costs nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class Basis:
     """Whose KV is stored, and how the work of a prefill is counted; one of `curve` and `cost`, or neither.
 
     Args:
+        num_gpus: that measured it together, or are modelled.
         beyond: the model of the sweep that `curve` is of, for lengths outside; `doubt` says why there is none.
     """
 
@@ -36,6 +41,7 @@ class Basis:
     cost: CostModel | None = None
     source: str = ""
     supposed: tuple[str, ...] = ()
+    num_gpus: int = 1
     beyond: TimeModel | None = None
     doubt: str = ""
 
@@ -48,12 +54,13 @@ def read_basis(
     machine: Setting | None,
     devices: Devices,
     kv_dtype: str | None,
-    tp: int,
+    tp: int | None,
+    measured_gpus: int | None = None,
 ) -> Basis:
     """From a model and the user's throughput, from a sweep, or from a model and a described machine.
 
     Raises:
-        InputError: none of them, or several; weights that do not fit.
+        InputError: none of them, or several; weights that do not fit; other ranks than those of the sweep.
     """
     if machine is not None:
         if sweep is not None or throughput is not None:
@@ -64,30 +71,50 @@ def read_basis(
     if sweep is not None:
         if model is not None or throughput is not None:
             raise InputError("--from names model and throughput: leave --model and --throughput out")
-        return _swept(sweep, kv_dtype, tp)
+        return _swept(sweep, kv_dtype, tp=tp, measured_gpus=measured_gpus)
     if model is None or throughput is None:
         raise InputError(
             "give --model and --throughput (tokens/s measured), --from RESULT, or --model and --gpu (modelled)"
         )
-    kept = Cache(resolve_model(model), kv_dtype or "bfloat16", tp)
-    return Basis(kept, work_in_flops(kept.model.geometry), "FLOPs")
+    kept = Cache(resolve_model(model), kv_dtype or "bfloat16", 1 if tp is None else tp)
+    num_gpus = kept.tensor_parallel if measured_gpus is None else measured_gpus
+    if 0 < num_gpus < kept.tensor_parallel:
+        raise InputError(f"--tp {tp} needs as many GPUs: --measured-gpus {num_gpus} are fewer")
+    return Basis(kept, work_in_flops(kept.model.geometry), "FLOPs", num_gpus=num_gpus)
 
 
-def _swept(sweep: Path, kv_dtype: str | None, tp: int) -> Basis:
+def _swept(sweep: Path, kv_dtype: str | None, *, tp: int | None, measured_gpus: int | None) -> Basis:
     run, (samples, _) = read_run(sweep), read_samples(sweep)
     if run.plan.suffix_tokens:
         raise InputError(f"{sweep}: asked the marginal question (--suffix-tokens); whole prompts are needed")
-    model, doubt = fit_beyond(run, samples)
-    curve = recompute_curve(analyse(run, samples).points, str(sweep), model)
-    kept = Cache(resolve_model(run.plan.model), kv_dtype or run.plan.kv_dtype or run.plan.dtype, tp)
-    return Basis(kept, work_in_seconds(curve), "seconds", curve, source=str(sweep), beyond=model, doubt=doubt)
+    ranks = find_ranks(sweep, run, "--tp", tp)
+    find_ranks(sweep, run, "--measured-gpus", measured_gpus)
+    points = analyse(run, samples).points
+    series = fullest_series(points)  # recompute alone counts here, which all series share
+    model, doubt = fit_beyond(run, samples, series=series)
+    curve, step = recompute_curve(points, str(sweep), model), step_curve(points, series, model)
+    kept = Cache(resolve_model(run.plan.model), kv_dtype or run.plan.kv_dtype or run.plan.dtype, ranks)
+    return Basis(
+        kept,
+        work_in_seconds(curve, step),
+        "seconds",
+        curve,
+        source=str(sweep),
+        supposed=() if step is not None else (NO_STEP,),
+        num_gpus=ranks,
+        beyond=model,
+        doubt=doubt,
+    )
 
 
 def _described(model: str, machine: Setting, devices: Devices) -> Basis:
     known = resolve_model(model)
     cost = build_model(known, machine, devices)
     kept = Cache(known, machine.kv_dtype, machine.num_gpus)
-    return Basis(kept, work_modelled(cost), "modelled seconds", cost=cost, supposed=cost.notices)
+    ranks = machine.num_gpus
+    return Basis(
+        kept, work_modelled(cost), "modelled seconds", cost=cost, supposed=cost.notices, num_gpus=ranks
+    )
 
 
 def work_modelled(cost: CostModel) -> Work:
@@ -104,20 +131,20 @@ def work_modelled(cost: CostModel) -> Work:
 
 
 def read_throughput(
-    basis: Basis, demand: Demand, requests: Sequence[Request], *, given: float | None, num_gpus: int
+    basis: Basis, demand: Demand, requests: Sequence[Request], *, given: float | None
 ) -> Throughput:
     """The user's number, or what the sweep measured or the model says at the requests' lengths."""
     if basis.cost is not None:
         return _modelled_throughput(basis.cost, requests, basis.supposed)
     if basis.curve is None:
-        return Throughput(given or 0.0, num_gpus, "as given, for prompts of this length")
+        return Throughput(given or 0.0, basis.num_gpus, "as given, for prompts of this length")
     lengths = [tokens for tokens, _ in requests]
     source = f"one request at a time: {basis.source}"
     found = measured_throughput(
-        demand, basis.curve, num_gpus=num_gpus, source=source, lengths=lengths, model=basis.beyond
+        demand, basis.curve, num_gpus=basis.num_gpus, source=source, lengths=lengths, model=basis.beyond
     )
     said = (basis.doubt,) if basis.doubt and found.extrapolated else ()
-    return replace(found, supposed=said)
+    return replace(found, supposed=(*basis.supposed, *said))
 
 
 def _modelled_throughput(

@@ -14,6 +14,8 @@ from bench.catalog.devices import Devices, Ssd
 from bench.catalog.figure import other_figures, pick_figure
 from bench.show.numbers import count_of
 from bench.verbs.options import parsed
+from bench.verbs.own_rate import OwnRate, find_own_rate
+from bench.verbs.stored import say_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Requests:
     """The requests to size for, and the rate that a trace itself has."""
 
     listed: list[Request]
-    own_rate_per_s: float | None = None
+    own_rate: OwnRate | None = None
     stored_bytes: int | None = None
     stored_how: str = ""
 
@@ -50,29 +52,30 @@ def read_requests(
         raise InputError("--trace decides prompts and hits: leave --input-tokens and --hit-ratio out")
     if capacity_bytes is None:
         raise InputError("--trace needs the size of the cache that it is simulated with; try --capacity 10TB")
-    if not trace.is_file():
+    if not trace.exists():
         raise InputError(f"{trace}: no such file; a trace in Mooncake's format is needed")
     if block_tokens < 1:
         raise InputError(f"--block-tokens must be at least 1, not {block_tokens}")
     found = read_trace(trace, block_tokens, skip_bad=skip_bad)
-    token_bytes = cache.tensor_parallel * cache.rank.bytes_per_token
-    tokens = parsed(lambda size: capacity_in_tokens(size, token_bytes), capacity_bytes) or 0
+    tokens = parsed(lambda size: capacity_in_tokens(size, cache.token_bytes), capacity_bytes) or 0
     chosen = parsed(require_policy, policy) or "lru"
     hits = simulate(found, chosen, capacities_tokens=[tokens])[0]
-    span_s = float(found.timestamps_s[-1] - found.timestamps_s[0])
     listed = list(zip(found.input_tokens.tolist(), hits.tolist(), strict=True))
     how = "; ".join(
         (
             "as given",
             f"{policy} over {trace.name}, {count_of(found.num_requests, 'request')}, from a cold start",
             *found.notices,
+            *say_states(cache.state_bytes),
         )
     )
-    return Requests(listed, found.num_requests / span_s if span_s > 0 else None, capacity_bytes, how)
+    return Requests(listed, find_own_rate(found), capacity_bytes, how)
 
 
-def find_rate(requests: Requests, requests_per_s: float | None, target_tokens_per_s: float | None) -> float:
-    """Requests per second: as given, from prompt tokens per second, or the trace's own.
+def find_rate(
+    requests: Requests, requests_per_s: float | None, target_tokens_per_s: float | None
+) -> tuple[float, str]:
+    """Requests per second, and how they come about: as given, from prompt tokens per second, or the trace's own.
 
     Raises:
         InputError: nothing says it, or two things do.
@@ -80,13 +83,14 @@ def find_rate(requests: Requests, requests_per_s: float | None, target_tokens_pe
     if requests_per_s is not None and target_tokens_per_s is not None:
         raise InputError("give --requests-per-s or --target, not both")
     if requests_per_s is not None:
-        return requests_per_s
+        return requests_per_s, ""
     if target_tokens_per_s is not None:
         require_positive("target", target_tokens_per_s, unit="tokens/s")
-        return target_tokens_per_s * len(requests.listed) / sum(tokens for tokens, _ in requests.listed)
-    if requests.own_rate_per_s is None:
+        total_tokens = sum(tokens for tokens, _ in requests.listed)
+        return target_tokens_per_s * len(requests.listed) / total_tokens, ""
+    if requests.own_rate is None:
         raise InputError("how much arrives is not known: give --requests-per-s or --target (prompt tokens/s)")
-    return requests.own_rate_per_s
+    return requests.own_rate.per_s, requests.own_rate.how
 
 
 def find_stored(requests: Requests, demand: Demand, retention_s: float | None) -> tuple[float | None, str]:

@@ -4,6 +4,7 @@ import time
 from functools import cache
 
 from bench.measure.checks import SLOW_DTYPE_RATIO, compare_rates
+from bench.measure.layers import decide_layers
 from bench.measure.plan import Plan
 from bench.measure.setup import work_out
 from bench.measure.workbench import Workbench, open_workbench
@@ -12,7 +13,9 @@ from bench.measure.workbench import Workbench, open_workbench
 def open_bench(model: str, dtype: str, *, tokens: int, layers: str) -> Workbench:
     """A model under the plan's defaults, with room for `tokens`."""
     plan = Plan.model_validate({"model": model, "dtype": dtype, "layers": layers})
-    return open_workbench(work_out(plan), longest=tokens, now_s=time.monotonic, seed=0)
+    setup = work_out(plan)
+    layers = decide_layers(setup, (tokens,))
+    return open_workbench(setup, layers=layers, longest=tokens, now_s=time.monotonic, seed=0)
 
 
 @cache

@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.analyse.answer import Analysis, Point, SweetSpot
 from bench.analyse.beyond import curve_of
 from bench.analyse.reuse.savings import CostCurves, Curve, MeasuredCurve, Prices
+from bench.analyse.series import choose_series
 from bench.analyse.sweepmodel import SweepModel
 from bench.measure.record import RunRecord
 from kvio.errors import UserError
@@ -30,7 +31,7 @@ def read_prices(path: Path) -> Prices:
         CurveError: the file cannot be read, a column is missing, or a line is no point of a rising curve.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
             if missing:
@@ -101,7 +102,10 @@ def prices_of_sweep(
         raise CurveError(
             f"{source}: it asked the marginal question (--suffix-tokens); whole prefixes are needed"
         )
-    name = _choose_series(analysis, series, source)
+    try:
+        name = choose_series([spot.series for spot in analysis.spots], series)
+    except ValueError as error:
+        raise CurveError(f"{source}: {error}") from None
     spot = next(s for s in analysis.spots if (s.series, s.kind, s.statistic) == (name, "whole", "p50"))
     measured = [point for point in analysis.points if point.series == name]
     points = [row for row in map(_times, measured) if row is not None]
@@ -136,18 +140,6 @@ def _extend(prices: Prices, model: SweepModel) -> Prices:
         measured_range=prices.curves.measured_range,
     )
     return replace(prices, curves=curves, beyond=model)
-
-
-def _choose_series(analysis: Analysis, asked: str | None, source: str) -> str:
-    names = list(dict.fromkeys(spot.series for spot in analysis.spots))
-    if asked is None and len(names) == 1:
-        return names[0]
-    if asked in names:
-        return str(asked)
-    if not names:
-        raise CurveError(f"{source}: no load series was measured")
-    wrong = f"no load series {asked!r}" if asked else f"{len(names)} load series"
-    raise CurveError(f"{source}: {wrong}; choose one with --series: {', '.join(names)}")
 
 
 def _times(point: Point) -> tuple[float, ...] | None:

@@ -6,14 +6,16 @@ and output_length in tokens, hash_ids of the prompt's blocks of 512 tokens, the 
 
 import codecs
 import gzip
+import io
 import json
 import math
 import zlib
 from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -22,11 +24,15 @@ from bench.analyse.reuse.numbering import Numbering
 from bench.analyse.reuse.trace import Trace
 from kvio.errors import UserError
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 MOONCAKE_BLOCK_TOKENS = 512
 MOST_LINE_BYTES = 16 * 1024 * 1024  # a prompt of 10 million tokens in blocks of 64 needs about 3 MB
 LARGEST_TOKENS = 2**40
 PIECE_REFERENCES = 1 << 20  # ids numbered at once
 GZIP_MAGIC = b"\x1f\x8b"
+BUFFER_BYTES = 1 << 18
 
 
 class TraceError(UserError, ValueError):
@@ -130,13 +136,40 @@ def parse_request(line: bytes | None, block_tokens: int) -> Request:
     return Request(_timestamp_ms(fields), input_tokens, _count(fields, "output_length", least=0), block_ids)
 
 
-def _open(path: Path) -> BinaryIO:
+class _Rejoined(io.RawIOBase):
+    """A stream whose first bytes were read already; a pipe does not give them twice."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = head
+        self._rest = rest
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        """Fill `buffer` with what was read before, then with the rest."""
+        view = memoryview(buffer).cast("B")
+        piece = self._head[: len(view)] or self._rest.read(len(view))
+        self._head = self._head[len(view) :]
+        view[: len(piece)] = piece
+        return len(piece)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[io.BufferedIOBase]:
+    """The lines of the file, unpacked where its first bytes say so; opened once, since it may be a pipe."""
     with path.open("rb") as file:
-        zipped = file.read(2) == GZIP_MAGIC
-    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
+        head = file.read(len(GZIP_MAGIC))
+        whole = io.BufferedReader(_Rejoined(head, file), BUFFER_BYTES)
+        if head != GZIP_MAGIC:
+            yield whole
+            return
+        with gzip.open(whole, "rb") as unpacked:
+            yield unpacked
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+def _lines(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
     """Line numbers from 1 and lines that are not blank; None for a line that is longer than allowed."""
     number = 0
     while line := file.readline(MOST_LINE_BYTES + 1):

@@ -1,0 +1,55 @@
+"""The work still done behind a hit is at least the step that every prompt ends with, whatever the noise."""
+
+import pytest
+
+from bench.analyse.analysis import analyse
+from bench.analyse.capacity import Cache
+from bench.analyse.demand import find_demand, mean_request, work_in_seconds
+from bench.analyse.reuse.savings import MeasuredCurve
+from bench.analyse.sizing import step_curve
+from bench.catalog.config import resolve_model
+from tests.tier_sweeps import Way, make_tier_run, make_tier_samples
+
+FLAT = MeasuredCurve((64, 128, 256), (0.0103, 0.0100, 0.0101))  # of a GPU whose passes cost the same
+STEP = MeasuredCurve((64, 256), (0.009, 0.009))
+RISING = MeasuredCurve((1000, 2000, 4000), (1.0, 2.5, 7.0))
+
+
+def test_a_whole_hit_costs_the_first_token_step() -> None:
+    assert work_in_seconds(RISING, STEP)(2000, 1999) == pytest.approx(0.009)
+    assert work_in_seconds(RISING, STEP)(2000, 1000) == pytest.approx(1.5)
+    assert work_in_seconds(RISING, STEP)(2000, 0) == pytest.approx(2.5)
+
+
+def test_a_curve_that_falls_by_noise_never_gives_a_negative_share() -> None:
+    demand = find_demand(
+        [(128, 64)], Cache(resolve_model("qwen3-8b")), work_in_seconds(FLAT, STEP), requests_per_s=1.0
+    )
+    assert demand.marginal_share == pytest.approx(0.9)
+    assert work_in_seconds(FLAT)(128, 64) == 0.0  # where nobody measured the step
+
+
+def test_the_step_never_costs_more_than_the_whole_prompt() -> None:
+    slow = MeasuredCurve((64, 256), (1.0, 1.0))
+    work = work_in_seconds(FLAT, slow)
+    assert work(128, 127) == work(128, 0) == pytest.approx(0.0100)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 0.9, 1.0])
+def test_the_share_lies_between_0_and_1(ratio: float) -> None:
+    request = mean_request(200, ratio)
+    demand = find_demand(
+        [request], Cache(resolve_model("qwen3-8b")), work_in_seconds(FLAT, STEP), requests_per_s=1.0
+    )
+    assert 0 < demand.marginal_share <= 1
+
+
+def test_the_step_of_a_sweep_is_that_of_the_series_asked_for() -> None:
+    ways = (Way("posix", fixed_s=0.02), Way("uring", fixed_s=0.03), Way("s3", fixed_s=0.0))
+    points = analyse(make_tier_run(ways), make_tier_samples(ways)).points
+    found = [step_curve(points, way.series) for way in ways]
+    assert [None if one is None else one.at(2000) for one in found] == [
+        pytest.approx(0.02),
+        pytest.approx(0.03),
+        None,
+    ]

@@ -1,0 +1,133 @@
+"""A sweep is gone on with only while its plan still names the model that it was begun with."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from bench.measure.continuation import require_same
+from bench.measure.header import open_record
+from bench.measure.identity import compare_models, digest_config, digest_weights
+from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec
+from bench.measure.record import RunRecord, read_run
+from bench.measure.setup import work_out
+from tests.test_cli import TINY
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(TINY))
+    return path
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    save_file({"a": torch.zeros(4)}, folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture
+def begun(config: Path, weights: Path, tmp_path: Path) -> RunRecord:
+    """The header of a sweep that was just begun, read back from its folder."""
+    plan = Plan(
+        model=str(config),
+        weights=str(weights),
+        loads=(LoadSpec(backend="simulated"),),
+        simulation=SimulationSpec(),
+    )
+    _, folder = open_record(work_out(plan), tmp_path / "results", tmp_path, other_runs=0)
+    return read_run(folder)
+
+
+def _differences(run: RunRecord) -> list[str]:
+    return [text.partition(":")[0] for text in compare_models(run, work_out(run.plan))]
+
+
+def test_the_same_files_are_the_same_model(begun: RunRecord) -> None:
+    assert begun.model_digest is not None and begun.weights_digest is not None
+    assert compare_models(begun, work_out(begun.plan)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"intermediate_size": 256}, ["digest of the config"]),
+        ({"num_hidden_layers": 4}, ["kv_bytes_per_token", "KV bytes at 64 tokens", "digest of the config"]),
+    ],
+)
+def test_a_changed_config_is_found(
+    begun: RunRecord, config: Path, change: dict[str, int], found: list[str]
+) -> None:
+    config.write_text(json.dumps(TINY | change))
+    assert _differences(begun) == found
+
+
+def test_fields_that_nothing_is_built_from_do_not_make_another_model(begun: RunRecord, config: Path) -> None:
+    config.write_text(json.dumps({"transformers_version": "5.0", **dict(reversed(TINY.items()))}))
+    assert compare_models(begun, work_out(begun.plan)) == []
+
+
+def _rename(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+
+
+def _grow(folder: Path) -> None:
+    save_file({"a": torch.zeros(5)}, folder / "model.safetensors")
+
+
+def _retype(folder: Path) -> None:
+    save_file({"a": torch.zeros(8, dtype=torch.float16)}, folder / "model.safetensors")
+
+
+def _index(folder: Path) -> None:
+    (folder / "model.safetensors.index.json").write_text("{}")
+
+
+def _empty(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize("change", [_rename, _grow, _retype, _index, _empty])
+def test_changed_weights_are_found(begun: RunRecord, weights: Path, change: Callable[[Path], None]) -> None:
+    change(weights)
+    assert _differences(begun) == ["digest of the weights"]
+
+
+def test_weights_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").mkdir()
+    with pytest.raises(PlanError, match="weights cannot be read: Is a directory"):
+        digest_weights(str(tmp_path))
+    assert digest_weights(None) is None
+
+
+def test_a_resumed_sweep_of_another_model_is_refused_in_one_line(
+    begun: RunRecord, config: Path, tmp_path: Path
+) -> None:
+    require_same(tmp_path, begun, work_out(begun.plan), tmp_path)
+    config.write_text(json.dumps(TINY | {"intermediate_size": 256}))
+    with pytest.raises(PlanError, match=r"is not what it was .then, now.: digest of the config: ") as caught:
+        require_same(tmp_path, begun, work_out(begun.plan), tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_older_headers_are_compared_by_what_they_have(begun: RunRecord, config: Path) -> None:
+    older: dict[str, Any] = {"model_digest": None, "weights_digest": None}
+    run = begun.model_copy(update=older)
+    config.write_text(json.dumps(TINY | {"intermediate_size": 256}))
+    assert compare_models(run, work_out(run.plan)) == []
+    config.write_text(json.dumps(TINY | {"head_dim": 32}))
+    assert _differences(run) == ["kv_bytes_per_token", "KV bytes at 64 tokens"]
+    chunks = run.model_copy(update={"chunk_tokens": 128, "kv_bytes_at": {}})
+    assert _differences(chunks) == ["kv_bytes_per_token", "chunk_tokens"]
+
+
+def test_a_digest_tells_models_apart_and_stays_the_same_for_one() -> None:
+    one, other = (work_out(Plan(model=name)).model for name in ("qwen3-0.6b", "qwen3-1.7b"))
+    assert digest_config(one) == digest_config(one) != digest_config(other)
