@@ -95,7 +95,7 @@ def read_counters(device: BlockDevice | None, root: Path = Path("/")) -> ReadCou
 def _read_process_bytes(root: Path) -> int | None:
     try:
         text = (root / "proc/self/io").read_text()
-    except (FileNotFoundError, PermissionError):  # a kernel without task I/O accounting; a strict container
+    except OSError:  # no descriptor is left; a kernel without task I/O accounting; a strict container
         return None
     fields = dict(line.split(": ") for line in text.splitlines())
     return int(fields["read_bytes"]) if "read_bytes" in fields else None
@@ -108,7 +108,7 @@ def _read_device_bytes(device: BlockDevice | None, root: Path) -> int | None:
     for disk in device.physical:
         try:
             fields = (root / "sys/block" / disk.name / "stat").read_text().split()
-        except (FileNotFoundError, PermissionError):  # unplugged, or hidden from this container
+        except OSError:  # no descriptor is left; unplugged, or hidden from this container
             return None
         sectors += int(fields[SECTORS_READ])
     return sectors * SECTOR_BYTES

@@ -39,9 +39,13 @@ def find_interface(host: str, port: int, root: Path = ROOT) -> Interface:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)  # of a datagram socket: picks the route, sends nothing
-            local = str(probe.getsockname()[0])
+            local = str(probe.getsockname()[0]).partition("%")[0]
     except OSError:
         return Interface(None, None)
+    if (
+        local == str(address[0]).partition("%")[0]
+    ):  # of this machine itself: whatever has it, lo carries the bytes
+        return Interface("lo", _read_speed("lo", root))
     for name, addresses in psutil.net_if_addrs().items():
         if any(found.address.partition("%")[0] == local for found in addresses):
             return Interface(name, _read_speed(name, root))

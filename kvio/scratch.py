@@ -86,8 +86,24 @@ def clean_stale(parent: Path, *, prefix: str = PREFIX) -> list[Path]:
 
 
 def count_live(parent: Path) -> int:
-    """Scratch directories in `parent` that are left after `clean_stale`: those of other runs under way."""
-    return sum(1 for path in parent.glob(PREFIX + "*") if _is_ours(path)) if parent.is_dir() else 0
+    """Scratch directories in `parent` whose runs live; one of the same name without a run's lock is none."""
+    found = parent.glob(PREFIX + "*") if parent.is_dir() else ()
+    return sum(1 for path in found if _is_ours(path) and _is_held(path))
+
+
+def _is_held(directory: Path) -> bool:
+    try:
+        lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # none, or not a file of ours
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)
 
 
 def _is_ours(path: Path) -> bool:
@@ -102,9 +118,11 @@ def _remove_if_stale(directory: Path) -> bool:
         lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return _remove_if_empty(directory)
-    except OSError:  # read-only, say: nothing can be removed there; making a new one says why
+    except OSError:  # a folder, say, or not ours: no run of ours made it
         return False
     try:
+        if os.fstat(lock).st_size:
+            return False  # a file of somebody's that happens to be called so: ours is empty
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -18,29 +17,29 @@ TRIAL_BYTES = 65_536
 
 
 def read_back(name: str, directory: Path, options: Mapping[str, str]) -> None:
-    """Read a file of random bytes in two halves.
+    """Write a file of random bytes into `directory`, which the caller removes, and read it in two halves.
 
     Raises:
         KVIOError: it cannot be read, or other bytes came back.
     """
     kind, content = find_backend(name), os.urandom(TRIAL_BYTES)
-    with tempfile.TemporaryDirectory(dir=directory, prefix="trial-") as folder:
-        path, half = Path(folder) / "file", TRIAL_BYTES // 2
-        path.write_bytes(content)
-        target = make_host_target(TRIAL_BYTES) if kind.into == "host" else _device_target()
-        with ExitStack() as stack:
-            depot = None if kind.depot is None else kind.depot(options, Path(folder))
-            if depot is not None:
-                stack.callback(depot.withdraw)
-                depot.place([path])
-            setting = BackendSetting(depot=depot, directory=Path(folder), options=options)
-            backend = stack.enter_context(closing(kind.make(setting)))
-            backend.attach([target])
-            backend.open(path)
-            backend.submit(0, [Read(path, 0, half, 0), Read(path, half, half, half)], target)
-            backend.wait()
-        if _content(target) != content:
-            raise KVIOError(f"{name} brought other bytes than were written")
+    path, half = directory / "file", TRIAL_BYTES // 2
+    path.write_bytes(content)
+    target = make_host_target(TRIAL_BYTES) if kind.into == "host" else _device_target()
+    with ExitStack() as stack:
+        depot = None if kind.depot is None else kind.depot(options, directory)
+        if depot is not None:
+            stack.callback(depot.withdraw)
+            depot.begin()
+            depot.place([path])
+        setting = BackendSetting(depot=depot, directory=directory, options=options)
+        backend = stack.enter_context(closing(kind.make(setting)))
+        backend.attach([target])
+        backend.open(path)
+        backend.submit(0, [Read(path, 0, half, 0), Read(path, half, half, half)], target)
+        backend.wait()
+    if _content(target) != content:
+        raise KVIOError(f"{name} brought other bytes than were written")
 
 
 def _device_target() -> DeviceTarget:

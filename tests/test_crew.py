@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from bench.measure.clock import MonotonicClock
-from bench.measure.jobs import CheckDone, JobDone, JobFailed, Message, PreflightJob, Seat
+from bench.measure.jobs import CheckDone, JobDone, JobFailed, JobStopped, Message, PreflightJob, Seat
 from bench.measure.plan import Plan
 from bench.measure.source import ProcessSource
 
@@ -120,7 +120,7 @@ def _lone(pipe: Connection) -> None:
 def test_ranks_that_run_over_the_deadline_are_all_stopped() -> None:
     (before,) = [len(psutil.Process().children(recursive=True))]
     messages = _run(hang_together, left_s=2.0)
-    assert messages[-1] == JobDone()
+    assert messages[-1] == JobStopped()
     assert len(psutil.Process().children(recursive=True)) <= max(
         before, 2
     )  # fork server and resource tracker

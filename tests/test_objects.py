@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from kvio.backends import find_backend
-from kvio.backends.bucket import PAST_THE_END, Bucket, ObjectError, read_address, say_cause
+from kvio.backends.bucket import PAST_THE_END, Bucket, ObjectError, say_cause
+from kvio.backends.bucket_address import read_address
 from kvio.backends.endmark import find_marked, mark_ends
 from kvio.backends.nixl_plugin import load_nixl
 from kvio.backends.objects import ObjectDepot, describe_owner, object_key

@@ -139,7 +139,20 @@ def test_live_directories_are_counted_and_stale_ones_are_not(tmp_path: Path) -> 
     assert count_live(tmp_path) == 0
 
 
-def test_a_directory_whose_lock_cannot_be_opened_is_left_alone(tmp_path: Path) -> None:
+def test_only_directories_whose_lock_is_held_are_runs(tmp_path: Path) -> None:
+    (tmp_path / "kvcross-main" / "kvio").mkdir(parents=True)  # as unpacked from an archive
+    (tmp_path / "kvcross-stale").mkdir()
+    (tmp_path / "kvcross-stale" / LOCK_NAME).touch()
+    (tmp_path / "kvcross-odd" / LOCK_NAME).mkdir(parents=True)
+    assert count_live(tmp_path) == 0
+    with open_scratch(tmp_path), open_scratch(tmp_path):
+        assert count_live(tmp_path) == 2
+    assert count_live(tmp_path / "gone") == 0
+
+
+def test_what_has_another_lock_than_ours_is_never_removed(tmp_path: Path) -> None:
+    (tmp_path / "kvcross-main").mkdir()
+    (tmp_path / "kvcross-main" / LOCK_NAME).write_text("of a package manager")
     (tmp_path / "kvcross-odd" / LOCK_NAME).mkdir(parents=True)
     assert clean_stale(tmp_path) == []
-    assert (tmp_path / "kvcross-odd" / LOCK_NAME).is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kvcross-main", "kvcross-odd"]

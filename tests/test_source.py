@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 import psutil
 
 from bench.measure.clock import MonotonicClock
-from bench.measure.jobs import CheckDone, JobDone, JobFailed, PreflightJob
+from bench.measure.jobs import CheckDone, JobDone, JobFailed, JobStopped, PreflightJob
 from bench.measure.plan import Plan
 from bench.measure.source import ProcessSource
 from bench.measure.worker import serve_job
@@ -54,7 +54,7 @@ def test_a_process_that_dies_is_a_failed_job_that_names_its_exit_code() -> None:
 
 def test_a_process_that_runs_over_its_deadline_is_stopped() -> None:
     told, done = _source(workers.hang, overrun_s=0.1).run(_job(1.0))
-    assert done == JobDone()
+    assert done == JobStopped()
     assert not psutil.pid_exists(_pid(told))
 
 

@@ -17,7 +17,8 @@ import pytest
 from bench.measure.record import read_run, read_samples
 from bench.show.facts import say_cache, storage_name
 from kvio.backends import find_backend
-from kvio.backends.bucket import Bucket, read_address
+from kvio.backends.bucket import Bucket
+from kvio.backends.bucket_address import read_address
 from kvio.backends.mooncake_address import read_mooncake
 from kvio.backends.mooncake_client import shared_client
 from kvio.backends.mooncake_depot import Keys

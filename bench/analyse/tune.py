@@ -152,6 +152,8 @@ def _duel(course: _Course, default: Setting, challenger: Setting) -> Search:
     passes: list[Rates] = []
     while course.left_share > 0 and len(passes) < MOST_DUELS:
         passes.append((yield from course.run((default, challenger))))
+        if len(passes[-1]) < 2:
+            break  # the time is over, or one of them does not work
         gains = duel_gains(passes, default, challenger=challenger)
         if len(gains) >= FEWEST_DUELS and statistics.median(gains) < 0:
             break  # giving up early can only keep the default

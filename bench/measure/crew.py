@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
-from bench.measure.jobs import Job, JobDone, JobFailed, Message, Seat
+from bench.measure.jobs import Job, JobDone, JobFailed, JobStopped, Message, Seat
 
 END_WAIT_S = 0.5  # time that a process gets to end by itself before it is killed
 STOP_WAIT_S = 5.0  # time that a killed process gets to be gone
@@ -41,7 +41,7 @@ class Crew:
         while not self.failures:
             ready = self._ready(left_s())
             if not ready:
-                yield JobDone()
+                yield JobStopped()
                 return
             for rank in ready:
                 message = self._hear(rank)

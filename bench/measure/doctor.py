@@ -27,7 +27,7 @@ MIN_LOCKED_BYTES = 64 * 2**20  # pinned and io_uring-registered buffers count ag
 
 def examine(data_dir: Path) -> list[Finding]:
     """Everything worth knowing before a sweep whose chunks will lie in `data_dir`."""
-    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, open_files = resource.getrlimit(resource.RLIMIT_NOFILE)  # what measures raises its own limit to that
     locked_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return [
         *examine_machine(describe_machine()),

@@ -211,9 +211,14 @@ class JobFailed:
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """All that was asked is done, or the deadline is reached; `next_chunk` is where each walk stands."""
+    """All that was asked is done, as far as the deadline allows; `next_chunk` is where each walk stands."""
 
     next_chunk: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStopped:
+    """The job's processes did not answer within the time that they had beyond its deadline, and were ended."""
 
 
 Message = (
@@ -229,5 +234,6 @@ Message = (
     | SettingFound
     | JobFailed
     | JobDone
+    | JobStopped
 )
 Job = RoundJob | PreflightJob | SearchJob | DeviceJob

@@ -8,7 +8,16 @@ from pathlib import Path
 from bench.arms.case import ArmName, Case
 from bench.measure.clock import Clock
 from bench.measure.costs import CostBook
-from bench.measure.jobs import CaseRefused, JobDone, JobFailed, RoundJob, SampleTaken, SeriesFailed
+from bench.measure.jobs import (
+    CaseRefused,
+    JobDone,
+    JobFailed,
+    JobStopped,
+    Message,
+    RoundJob,
+    SampleTaken,
+    SeriesFailed,
+)
 from bench.measure.policy import Observer, Policy, Progress
 from bench.measure.record import Notice, RunRecord, Sample
 from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
@@ -171,14 +180,34 @@ def _measure_round(
                 rounds.samples.append(sample)
                 rounds.costs.add(sample.case, wall_s)
                 observer.on_sample(sample)
-            case CaseRefused(case, reason):
-                _drop_from(rounds, case.prefix_tokens, reason)
-            case SeriesFailed(series, reason):
-                _drop_series(rounds, series, f"round {job.number + 1}: {reason}")
             case JobFailed(reason):
                 raise MeasureError(f"round {job.number + 1}: {reason}")
             case JobDone(next_chunk):
                 rounds.first_chunk.update(next_chunk)
+            case _:
+                _do_without(rounds, job, message)
+
+
+def _do_without(rounds: Rounds, job: RoundJob, message: Message) -> None:
+    """Go on without what could not be measured, and say so."""
+    match message:
+        case CaseRefused(case, reason):
+            _drop_from(rounds, case.prefix_tokens, reason)
+        case SeriesFailed(series, reason):
+            _drop_series(rounds, series, f"round {job.number + 1}: {reason}")
+        case JobStopped():
+            rounds.notices.append(_notice_stopped(rounds, job))
+
+
+def _notice_stopped(rounds: Rounds, job: RoundJob) -> Notice:
+    """A round that had to be ended: a file system or a server that hangs is told by nothing else."""
+    taken = [sample.case for sample in rounds.samples if sample.round == job.number]
+    last = f", the last of {taken[-1].series} at {taken[-1].prefix_tokens} tokens" if taken else ""
+    message = (
+        f"round {job.number + 1}: its process did not answer any more after the deadline and was ended; samples that it "
+        f"had given: {len(taken)}{last}; a drive or a server that hangs does that, or a far slower call than before"
+    )
+    return Notice(code="round_stopped", message=message)
 
 
 def _lengths_of(job: RoundJob) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ class Source(Protocol):
     """Carries out one job at a time."""
 
     def run(self, job: Job) -> Iterator[Message]:
-        """Messages of the job, ending with JobDone or JobFailed; closing the iterator stops the job."""
+        """Messages of the job, ending with JobDone, JobFailed or JobStopped; closing the iterator stops the job."""
 
     def close(self) -> None:
         """Stop whatever still runs."""

@@ -1,6 +1,6 @@
 """The search as the measuring process carries it out: cold reads of the run's files under one setting after another."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,7 +177,11 @@ def _search(drive: Drive, job: SearchJob, *, until_s: float) -> SettingSearch:
         raise NoSearchError("no other setting is possible with what was asked for")
     start_s = drive.now_s()
     tokens = choose_tokens(drive, job.most_tokens, limit_s=until_s - start_s)
-    choice = _ask(job.decide, drive, tokens, seed=job.plan.seed, until_s=until_s)
+    choice = unless_failed(
+        _ask(job.decide, drive, tokens, seed=job.plan.seed, until_s=until_s),
+        drive.space.default,
+        failed=drive.failed,
+    )
     return SettingSearch(
         chosen=choice.setting,
         default=drive.space.default,
@@ -190,6 +194,19 @@ def _search(drive: Drive, job: SearchJob, *, until_s: float) -> SettingSearch:
         ),
         prefix_tokens=tokens,
     )
+
+
+def unless_failed(choice: Choice, default: Setting, *, failed: Mapping[Setting, str]) -> Choice:
+    """The choice, or the default where what was chosen has failed on the drive since it was seen to be fast.
+
+    Raises:
+        NoSearchError: the default has failed too.
+    """
+    if choice.setting not in failed:
+        return choice
+    if default in failed:
+        raise NoSearchError(f"{default}: {failed[default]}")
+    return Choice(default, f"the default, for {choice.setting} failed: {failed[choice.setting]}")
 
 
 def choose_tokens(drive: Drive, most_tokens: int, *, limit_s: float) -> int:

@@ -42,6 +42,7 @@ from bench.measure.workbench import (
     open_workbench,
     pick_device,
 )
+from kvio.backends.descriptors import raise_limit
 from kvio.backends.protocol import KVIOError
 from kvio.child import die_with_parent
 
@@ -66,6 +67,7 @@ def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     die_with_parent()
+    raise_limit()
     job = _receive(pipe)
     try:
         if seat is not None:

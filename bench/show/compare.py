@@ -14,10 +14,10 @@ from bench.show.asked import of_suffix
 from bench.show.facts import (
     cache_state,
     data_path,
+    depths_of,
     flatten,
     load_series,
     say_model,
-    scaled_depth,
     series_label,
     spots_of,
     storage_name,
@@ -194,12 +194,12 @@ def differing_software(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _say_depth(samples: Sequence[Sample]) -> str:
-    """How many layers of the model ran: "4 of 36", "all 36"."""
-    depth = scaled_depth(samples)
-    if depth is not None:
-        return f"{depth[0]} of {depth[1]}"
-    totals = {s.outcome.total_layers for s in samples if s.case.arm == "recompute"} - {None}
-    return f"all {max(filter(None, totals))}" if totals else MISSING
+    """How many layers of the model ran: "4 of 36", "all 36", "4 of 36 or all 36"."""
+    depths = depths_of(samples)
+    return (
+        " or ".join(f"all {every}" if some == every else f"{some} of {every}" for some, every in depths)
+        or MISSING
+    )
 
 
 def _say_cache(result: Result, series: str) -> str:

@@ -67,6 +67,7 @@ EXPLANATIONS: dict[str, str] = {
     "extrapolated": "A value from the fitted curves beyond what was measured: a hint where to measure next.",
     "series_skipped": "One of the ways asked for could not be measured here; the others stand.",
     "series_failed": "It broke in mid-sweep; its samples up to then stand, and the other ways were measured on.",
+    "round_stopped": "Its samples up to then stand; what came after them in that round was not measured.",
     "nothing_measured": "The budget was too small for one sample of each arm: nothing can be said.",
     "series_unmeasured": "The budget was too small for one sample of this series: nothing is said of it.",
     "no_load_series": "There is nothing to compare with recompute.",

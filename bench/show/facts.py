@@ -161,15 +161,22 @@ def backend_name(run: RunRecord, series: str) -> str | None:
     )
 
 
+def depths_of(samples: Sequence[Sample]) -> list[tuple[int, int]]:
+    """(layers that ran, layers of the model) of the recompute arm, each once, fewest first; empty where unknown."""
+    outcomes = [sample.outcome for sample in samples if sample.case.arm == "recompute"]
+    return sorted(
+        {
+            (outcome.measured_layers, outcome.total_layers)
+            for outcome in outcomes
+            if outcome.measured_layers is not None and outcome.total_layers is not None
+        }
+    )
+
+
 def say_depth(samples: Sequence[Sample]) -> str | None:
     """ "recompute scaled from 4 of 36 layers", or None when the whole model ran; every depth that was sampled."""
-    outcomes = [sample.outcome for sample in samples if sample.case.arm == "recompute"]
-    depths = {
-        (outcome.measured_layers, outcome.total_layers)
-        for outcome in outcomes
-        if outcome.measured_layers is not None and outcome.total_layers is not None
-    }
-    scaled = sorted((some, every) for some, every in depths if some < every)
+    depths = depths_of(samples)
+    scaled = [(some, every) for some, every in depths if some < every]
     if not scaled:
         return None
     said = f"recompute scaled from {' or '.join(str(some) for some, _ in scaled)} of {scaled[0][1]} layers"
@@ -188,11 +195,12 @@ def spots_of(analysis: Analysis, series: str) -> list[SweetSpot]:
 
 
 def main_spot(run: RunRecord, analysis: Analysis) -> SweetSpot | None:
-    """The answer to say first: C* (P* where that was asked) of the median for the first load series."""
+    """The answer to say first: C* (P* where that was asked) of the median for the first load series that was measured."""
     ordered = [spot for series in load_series(run, analysis) for spot in spots_of(analysis, series)]
     kind = "marginal" if run.plan.suffix_tokens else "whole"
     asked = [spot for spot in ordered if spot.kind == kind and spot.statistic == "p50"]
-    return next(iter([*asked, *ordered]), None)
+    measured = [spot for spot in asked if spot.measured_range is not None]
+    return next(iter([*measured, *asked, *ordered]), None)
 
 
 def asked_spot(run: RunRecord, analysis: Analysis, series: str) -> SweetSpot | None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from kvio.backends.blocking import blocking
-from kvio.backends.bucket import OPTIONS as BUCKET_OPTIONS
-from kvio.backends.bucket import read_address
+from kvio.backends.bucket_address import OPTIONS as BUCKET_OPTIONS
+from kvio.backends.bucket_address import read_address
 from kvio.backends.gds import MOST_READS, GdsBackend, try_gds
 from kvio.backends.hostmem import HostMemReader
 from kvio.backends.mooncake import MOST_IN_FLIGHT as MOONCAKE_IN_FLIGHT

@@ -9,28 +9,22 @@ each copied once into the caller's buffer: no piece is collected into an object 
 """
 
 import importlib
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
-from urllib.parse import urlsplit
 
+from kvio.backends.bucket_address import Address
 from kvio.backends.protocol import KVIOError, ShortReadError
 
-OPTIONS = {
-    "endpoint": "address of the server, http://127.0.0.1:8333; default Amazon's",
-    "bucket": "name of the bucket; it must exist",
-    "region": "region that requests are signed for; default us-east-1",
-    "prefix": "before the keys of all objects; default kvcross",
-}
 INSTALL = "pip install -c constraints.txt -e '.[s3]'"
 PIECE_BYTES = (
     1 << 20
 )  # of a stream: large enough to be cheap, small enough to be copied while the next arrives
-REQUEST_LIMIT = timedelta(minutes=10)  # obstore's own 30 s would cut a large object off a slow link
-CONNECT_LIMIT = timedelta(seconds=5)
+SLOWEST_BYTES_PER_S = 1e6  # that an upload is given time for
 PAST_THE_END = re.compile(r"\bstatus code: 416\b|InvalidRange")  # the number alone may be a time or a port
 CAUSES = {  # what servers say in their answers -> what to say and to try; the first that fits
     "169.254.169.254": "no credentials in the environment; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -42,107 +36,85 @@ CAUSES = {  # what servers say in their answers -> what to say and to try; the f
     "403 Forbidden": "access denied; check the credentials in the environment",
     "InvalidBucketName": "the server takes no bucket of that name",
     "credential": "no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "kind: Timeout": "it did not answer in time; the server hangs, or the way to it is cut",
     "error sending request": "no answer; check the endpoint, and that the server runs",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a server may take.
+
+    Args:
+        connect_s: until it accepts.
+        silence_s: without a byte of what is read from it; of an upload, beyond the time for its bytes.
+        answer_s: for a listing, a size or a removal.
+        read_s: for one object; a large one over a slow link comes steadily, and is not cut off.
+    """
+
+    connect_s: float = 5.0
+    silence_s: float = 30.0
+    answer_s: float = 15.0
+    read_s: float = 600.0
+
+    def upload_s(self, num_bytes: int) -> float:
+        """For an upload, in steps of two: objects of about one size share their connections."""
+        needed_s = self.silence_s + num_bytes / SLOWEST_BYTES_PER_S
+        return float(2.0 ** math.ceil(math.log2(needed_s)))
+
+
+LIMITS = Limits()
 
 
 class ObjectError(KVIOError):
     """An object cannot be read, written, listed or removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a bucket is; holds no credentials, so that it can be recorded.
-
-    Args:
-        endpoint: of the server; None is Amazon's.
-        prefix: before all keys.
-    """
-
-    endpoint: str | None
-    bucket: str
-    region: str
-    prefix: str
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"bucket {self.bucket} at {self.endpoint or 'Amazon S3'}"
-
-    @property
-    def host(self) -> str:
-        """The server that is spoken to."""
-        found = urlsplit(self.endpoint).hostname if self.endpoint else None
-        return found or f"s3.{self.region}.amazonaws.com"
-
-    @property
-    def port(self) -> int:
-        """Of the server."""
-        parts = urlsplit(self.endpoint or "https://")
-        return parts.port or (80 if parts.scheme == "http" else 443)
-
-
-def read_address(options: Mapping[str, str]) -> Address:
-    """The address in a backend's options.
-
-    Raises:
-        KVIOError: no bucket, or an endpoint that is no plain http(s) address, or that holds a secret.
-    """
-    if not options.get("bucket"):
-        raise KVIOError(
-            "no bucket is named; try --option bucket=kvcross --option endpoint=http://127.0.0.1:8333"
-        )
-    endpoint = options.get("endpoint")
-    if endpoint is not None:
-        _require_plain(endpoint)
-    return Address(
-        endpoint,
-        options["bucket"],
-        options.get("region", "us-east-1"),
-        options.get("prefix", "kvcross").strip("/"),
-    )
-
-
-def _require_plain(endpoint: str) -> None:
-    try:
-        parts = urlsplit(endpoint)
-        named = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        raise KVIOError("the endpoint is no address; try --option endpoint=http://127.0.0.1:8333") from None
-    if parts.username or parts.password or parts.query:
-        # not repeated here: what is recorded or printed must not hold it
-        raise KVIOError(
-            "the endpoint holds credentials or a query; set AWS_ACCESS_KEY_ID and … in the environment"
-        )
-    if not named:
-        raise KVIOError(f"the endpoint {endpoint!r} is no http:// or https:// address")
-
-
 class Bucket:
     """Objects of one bucket; one request is one attempt.  Credentials come from the environment alone.
+
+    Args:
+        address: of the bucket.
+        limits: after which a server that accepts and does not answer is given up.
 
     Raises:
         KVIOError: obstore is not installed, or refuses the address.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, limits: Limits = LIMITS) -> None:
         self.address = address
+        self._limits = limits
         self._obstore = load_obstore()
-        plain = (address.endpoint or "").startswith("http://")
+        self._clients: dict[tuple[float, float], Any] = {}
+        self._reading = self._client(limits.read_s, limits.silence_s)
+
+    def _client(self, limit_s: float, silence_s: float) -> Any:  # noqa: ANN401 - an untyped package
+        """A client whose requests end after these times; obstore takes them for all requests of a client alike."""
+        if (limit_s, silence_s) in self._clients:
+            return self._clients[limit_s, silence_s]
+        address = self.address
         try:
-            self._store = importlib.import_module("obstore.store").S3Store(
+            made = importlib.import_module("obstore.store").S3Store(
                 address.bucket,
                 **({} if address.endpoint is None else {"endpoint": address.endpoint}),
                 region=address.region,
                 client_options={
-                    "allow_http": plain,
-                    "timeout": REQUEST_LIMIT,
-                    "connect_timeout": CONNECT_LIMIT,
+                    "allow_http": (address.endpoint or "").startswith("http://"),
+                    "timeout": timedelta(seconds=limit_s),
+                    "read_timeout": timedelta(seconds=silence_s),
+                    "connect_timeout": timedelta(seconds=self._limits.connect_s),
                 },
                 retry_config={"max_retries": 0},  # a retry would hide in the time of a sample
             )
         except self._errors as error:
             raise ObjectError(f"{address.name}: {say_cause(error)}") from None
+        self._clients[limit_s, silence_s] = made
+        return made
+
+    @property
+    def _asking(self) -> Any:  # noqa: ANN401 - an untyped package
+        """The client for what is answered at once."""
+        return self._client(self._limits.answer_s, self._limits.answer_s)
 
     @property
     def _errors(self) -> tuple[type[BaseException], ...]:
@@ -162,7 +134,7 @@ class Bucket:
         options = {} if whole else {"range": (start, start + wanted)}
         arrived = 0
         try:
-            answer = self._obstore.get(self._store, key, options=options)
+            answer = self._obstore.get(self._reading, key, options=options)
             if answer.range != (start, start + wanted):
                 first, end = answer.range
                 raise ShortReadError(
@@ -189,7 +161,8 @@ class Bucket:
             ObjectError: it failed.
         """
         try:
-            self._obstore.put(self._store, key, content, use_multipart=False)
+            limit_s = self._limits.upload_s(len(content))
+            self._obstore.put(self._client(limit_s, limit_s), key, content, use_multipart=False)
         except self._errors as error:
             raise self._failed(error, key) from None
 
@@ -200,7 +173,7 @@ class Bucket:
             ObjectError: the request failed.
         """
         try:
-            return bytes(self._obstore.get(self._store, key).bytes())
+            return bytes(self._obstore.get(self._reading, key).bytes())
         except FileNotFoundError as error:
             if "NoSuchKey" in str(error):
                 return None
@@ -215,7 +188,7 @@ class Bucket:
             ObjectError: the request failed.
         """
         try:
-            return int(self._obstore.head(self._store, key)["size"])
+            return int(self._obstore.head(self._asking, key)["size"])
         except FileNotFoundError:
             return None
         except self._errors as error:
@@ -230,7 +203,7 @@ class Bucket:
         try:
             return [
                 str(found["path"])
-                for page in self._obstore.list(self._store, prefix=folder)
+                for page in self._obstore.list(self._asking, prefix=folder)
                 for found in page
             ]
         except self._errors as error:
@@ -243,7 +216,7 @@ class Bucket:
             ObjectError: there is no such bucket, or it may not be listed.
         """
         try:
-            found: Iterable[Any] = self._obstore.list_with_delimiter(self._store, folder or None)[
+            found: Iterable[Any] = self._obstore.list_with_delimiter(self._asking, folder or None)[
                 "common_prefixes"
             ]
         except self._errors as error:
@@ -259,7 +232,7 @@ class Bucket:
         if not keys:
             return
         try:
-            self._obstore.delete(self._store, list(keys))
+            self._obstore.delete(self._asking, list(keys))
         except FileNotFoundError:
             return
         except self._errors as error:

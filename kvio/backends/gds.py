@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvio.backends.descriptors import SHARED
 from kvio.backends.posix import require_aligned
 from kvio.backends.protocol import (
     Arrival,
@@ -24,7 +25,8 @@ from kvio.gds.options import parse_gds_options
 from kvio.gds.process import Configuration, GdsProcess, join_process
 from kvio.gds.registration import REGISTRATIONS
 
-MAX_HANDLES = 16  # per thread; kvikio holds two descriptors for each
+MAX_HANDLES = 16  # per thread; fewer where the limit of the process leaves each thread less
+HELD = 2  # descriptors that kvikio has of each file
 MOST_READS = 64  # per thread; reads go to a pool of threads, never to cuFile's batches, which hang above 128
 END_OF_FILE = "EOF"  # how kvikio's message ends when the file does
 ON_THE_CPU = "--backend-option gds.compat=on, or --backend posix"
@@ -51,6 +53,7 @@ class GdsBackend:
         self._in_flight: deque[tuple[int, deque[tuple[Read, Any]]]] = deque()
         self._buffers: dict[int, Any] = {}  # by slot: what kvikio takes for the memory of a target
         self._registered: list[Any] = []
+        SHARED.join(self)
 
     def attach(self, targets: Sequence[Target]) -> None:
         """Open cuFile and register the targets with it, or check that host memory is what was asked for.
@@ -90,17 +93,27 @@ class GdsBackend:
         if path in self._handles:
             self._handles.move_to_end(path)
             return
-        if len(self._handles) >= max(MAX_HANDLES, self.queue_depth + 1):
-            self._handles.popitem(last=False)[1].close()
+        while self._handles and self._is_full():
+            self._shut(next(iter(self._handles)))
         try:
             handle = self._process.kvikio.CuFile(path)
         except RuntimeError as error:
             raise KVIOError(f"{path}: {_reason(error)}{_remedy(error)}") from error
+        SHARED.take(HELD)
         self._handles[path] = handle
         if self._options.compat and self._direct and not handle.is_direct_io_supported():
             raise KVIOError(
                 f"{path}: opened, but without O_DIRECT; read --buffered, or use another directory"
             )
+
+    def _is_full(self) -> bool:
+        """Whether a file has to be closed before another is opened; never one of those that may be in flight."""
+        most = MAX_HANDLES if not SHARED.are_gone else 1
+        return len(self._handles) > max(min(most, SHARED.share // HELD) - 1, self.queue_depth)
+
+    def _shut(self, path: Path) -> None:
+        self._handles.pop(path).close()
+        SHARED.give_back(HELD)
 
     def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
         """Hand the reads to kvikio's pool.
@@ -140,7 +153,7 @@ class GdsBackend:
         """Close `path`, unless a job in flight reads it."""
         busy = any(read.path == path for _, begun in self._in_flight for read, _ in begun)
         if not busy and path in self._handles:
-            self._handles.pop(path).close()
+            self._shut(path)
 
     def drain(self) -> None:
         """Wait for every read that was begun; the first failure was told already."""
@@ -156,8 +169,9 @@ class GdsBackend:
         self.drain()
         try:
             while self._handles:
-                self._handles.popitem()[1].close()
+                self._shut(next(iter(self._handles)))
         finally:
+            SHARED.leave(self)
             registered, self._registered = self._registered, []
             REGISTRATIONS.release(self._process.kvikio, registered)
 

@@ -98,7 +98,7 @@ class MooncakeDepot:
         self._scratch = scratch_of(root)
         self._master: OwnMaster | None = None
         self._segments: list[Segment] = []
-        self._has_placed = False
+        self._may_hold = False  # objects in a store that outlives the run
         self.name = f"{self._address.name}, {self._address.prefix}"
 
     def _client(self) -> StoreClient:
@@ -113,9 +113,11 @@ class MooncakeDepot:
         if self._address.master is None:
             self._master = OwnMaster(self._scratch)
             return
+        client = self._client()  # may take seconds, in which other runs begin: they must be found living
+        self._may_hold = True  # whatever this run puts there, by any of its processes
         folder = self._scratch.parent
         living = [path.name for path in folder.glob(f"{scratch.PREFIX}*")]
-        self._client().remove_below(owned_prefix(self._address.prefix, folder), but=living)
+        client.remove_below(owned_prefix(self._address.prefix, folder), but=living)
 
     def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
         """Put the objects of these files, each by one request, and bring each back to compare.
@@ -132,7 +134,7 @@ class MooncakeDepot:
             master = find_master(self._address, self._root)
             self._segments.append(Segment(master, sum(sizes), folder=self._scratch))
         client = self._client()
-        self._has_placed = True
+        self._may_hold = True
         with ExitStack() as registered:
             source, back = make_host_target(max(sizes)), make_host_target(max(sizes))
             for target in (source, back):
@@ -151,12 +153,12 @@ class MooncakeDepot:
         """
         try:
             # a store that ends now needs no tidying
-            if self._has_placed and self._master is None:
+            if self._may_hold and self._master is None:
                 client = self._client()
                 client.remove_below(
                     object_key(self._root, owned_prefix(self._address.prefix, self._scratch.parent))
                 )
-            self._has_placed = False
+            self._may_hold = False
         finally:
             self._end()
 

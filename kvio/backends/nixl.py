@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvio.backends.bucket import Bucket, read_address
+from kvio.backends.bucket import Bucket
+from kvio.backends.bucket_address import read_address
 from kvio.backends.endmark import find_marked, mark_ends
 from kvio.backends.nixl_plugin import (
     SEEN_OF,
@@ -25,7 +26,7 @@ from kvio.backends.nixl_plugin import (
     read_queue,
 )
 from kvio.backends.objects import object_key
-from kvio.backends.opened import MAX_OPEN_FILES, OpenedFiles
+from kvio.backends.opened import OpenedFiles
 from kvio.backends.posix import require_aligned
 from kvio.backends.protocol import Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
 from kvio.backends.setting import BackendSetting
@@ -70,7 +71,7 @@ class NixlBackend:
         self._plugin = plugin
         self._direct = setting.direct and plugin != "OBJ"
         self._address = read_address(setting.options) if plugin == "OBJ" else None
-        self._files = OpenedFiles(direct=self._direct, most=MAX_OPEN_FILES + self.queue_depth)
+        self._files = OpenedFiles(direct=self._direct)
         self._sources: dict[Path, _Source] = {}
         self._in_flight: dict[int, _Flight] = {}
         self._targets: Any = None
@@ -126,8 +127,8 @@ class NixlBackend:
         if path in self._sources:
             self._sources[path] = self._sources.pop(path)  # used last, so shut last
             return
-        if len(self._sources) >= MAX_OPEN_FILES:
-            self._shut_oldest()
+        while self._files.is_full(len(self._sources)) and self._shut_oldest():
+            pass
         try:
             size_bytes = path.stat().st_size
             if path.is_dir():
@@ -141,13 +142,17 @@ class NixlBackend:
             self._files.open(path)
             number, key, memory = self._files.descriptor(path), "", "FILE"
         registration = self._register([(0, size_bytes, number, key)], memory, str(path))
+        self._files.hold(path)  # NIXL knows its descriptor
         self._sources[path] = _Source(number, registration, size_bytes)
 
-    def _shut_oldest(self) -> None:
+    def _shut_oldest(self) -> bool:
+        """False where all are being read."""
         busy = {read.path for flight in self._in_flight.values() for read in flight.reads}
         oldest = next((path for path in self._sources if path not in busy), None)
-        if oldest is not None:
-            self.shut(oldest)
+        if oldest is None:
+            return False
+        self.shut(oldest)
+        return True
 
     def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
         """Hand all reads of a job over; NIXL begins them at once.
@@ -255,6 +260,7 @@ class NixlBackend:
         source = self._sources.pop(path, None)
         if source is not None:
             self._agent.deregister_memory(source.registration, backends=[self._plugin])
+            self._files.let_go(path)
         self._files.shut(path)
 
     def drain(self) -> None:

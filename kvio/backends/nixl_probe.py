@@ -69,6 +69,7 @@ def transfer_once(plugin: Plugin, path: Path, options: Mapping[str, str]) -> str
         depot = ObjectDepot(options, path.parent) if plugin == "OBJ" else None
         try:
             if depot is not None:
+                depot.begin()  # leaves the mark by which a later run finds what a killed trial left
                 depot.place([path])
             return _read_and_compare(plugin, path, options)
         finally:

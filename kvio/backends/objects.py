@@ -16,7 +16,8 @@ from typing import Literal
 import xxhash
 
 from kvio import scratch  # not a name of it: it may be the one that is being imported
-from kvio.backends.bucket import Bucket, ObjectError, read_address
+from kvio.backends.bucket import Bucket, ObjectError
+from kvio.backends.bucket_address import read_address
 from kvio.backends.protocol import KVIOError
 
 NUM_PLACERS = 4

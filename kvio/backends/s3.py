@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kvio.backends.bucket import INSTALL, Bucket, load_obstore, read_address
+from kvio.backends.bucket import INSTALL, Bucket, load_obstore
+from kvio.backends.bucket_address import read_address
 from kvio.backends.objects import object_key
 from kvio.backends.protocol import KVIOError, Read, Unavailable
 from kvio.backends.setting import BackendSetting

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kvio import scratch  # not a name of it: it may be the one that is being imported
 from kvio.backends.protocol import Unavailable
 from kvio.child import own_environment
 
@@ -23,8 +24,12 @@ def try_reading(name: str, directory: Path, options: Mapping[str, str], *, remed
         options: of the backend.
         remedy: what to try where the trial itself does not know.
     """
-    arguments = [name, str(directory), json.dumps(dict(options))]
-    return run_trial([sys.executable, "-m", "kvio.trial", *arguments], remedy=remedy)
+    try:
+        with scratch.open_scratch(directory) as folder:  # ours, so that a trial that is killed leaves nothing
+            arguments = [name, str(folder), json.dumps(dict(options))]
+            return run_trial([sys.executable, "-m", "kvio.trial", *arguments], remedy=remedy)
+    except (OSError, scratch.ScratchError) as error:
+        return Unavailable(f"no file to try it on: {error}", "another --data-dir")
 
 
 def run_trial(command: Sequence[str], *, remedy: str, limit_s: float = LIMIT_S) -> Unavailable | None:
