@@ -1,8 +1,10 @@
 """The command line of kvcross; only this and the verbs print or set exit codes."""
 
+import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 
 import typer
 from pydantic import ValidationError
@@ -31,6 +33,8 @@ HELP = """From how many tokens on is it faster to load a KV cache than to recomp
 Exit codes: 0 fine, 1 failed or interrupted, 2 usage, 3 measured but suspect or inconclusive.
 """
 FAILED, USAGE = 1, 2
+LAST_STREAM = 2  # standard error
+INTERRUPTED = 130  # what typer makes of Ctrl-C in a verb, which no verb uses for anything else
 FLAGS = {  # where a field of the plan is called otherwise than its option
     "num_threads": "threads",
     "num_samples": "samples",
@@ -74,7 +78,11 @@ def _explain(error: ValidationError) -> str:
 
 
 def _run(app: typer.Typer) -> int:
-    """The exit code; what typer refuses is one line too, unless it is the help for lack of any word."""
+    """The exit code; what typer refuses is one line too, unless it is the help for lack of any word.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, which typer keeps to itself.
+    """
     try:
         code: int | None = app(prog_name="python -m bench", standalone_mode=False)
     except UsageError as error:
@@ -86,7 +94,22 @@ def _run(app: typer.Typer) -> int:
                 f"{text.rstrip('.')}; try {error.ctx.command_path if error.ctx else 'python -m bench'} --help"
             )
         return USAGE
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
     return code or 0
+
+
+def _open_closed_streams() -> None:
+    """Let what goes to a stream that the shell closed (2>&-) go nowhere; else the next file opened would get it."""
+    descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    while descriptor <= LAST_STREAM:
+        os.set_inheritable(descriptor, True)
+        descriptor = os.open(os.devnull, os.O_RDWR)
+    os.close(descriptor)
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 — for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
 
 
 def _allow_any_text() -> None:
@@ -98,10 +121,13 @@ def _allow_any_text() -> None:
 
 def main() -> None:
     """Run the command line."""
+    _open_closed_streams()
     _allow_any_text()
-    app = make_app(sys.argv[1] if len(sys.argv) > 1 else None)
     try:
-        sys.exit(_run(app))
+        sys.exit(_run(make_app(sys.argv[1] if len(sys.argv) > 1 else None)))
+    except KeyboardInterrupt:
+        _say("interrupted")
+        sys.exit(FAILED)
     except ValidationError as error:
         _say(_explain(error))
     except UserError as error:

@@ -8,17 +8,22 @@ from pathlib import Path
 import pytest
 
 from bench.analyse.tune import search_settings
+from bench.measure.clock import VirtualClock
 from bench.measure.header import open_record
+from bench.measure.jobs import JobDone, SeriesFailed
 from bench.measure.plan import LoadSpec, Plan
+from bench.measure.policy import Progress
 from bench.measure.record import WriteError, read_run, read_samples
+from bench.measure.runner import run_rounds
 from bench.measure.setup import work_out
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
+from bench.measure.writer import SampleWriter
 from kvio.backends.bucket import ObjectError
 from kvio.backends.mooncake_address import MooncakeAddress
 from kvio.backends.mooncake_client import StoreClient
 from tests.servers import require_mooncake
 from tests.test_cli import TINY
-from tests.test_runner import Silent
+from tests.test_runner import Scripted, Silent, _rounds
 
 MIB = 1 << 20
 
@@ -126,8 +131,9 @@ def test_a_disk_that_is_full_from_the_beginning_leaves_no_folder(
     plan: Plan, tmp_path: Path, limit_files: Callable[[int], None]
 ) -> None:
     limit_files(100)
-    with pytest.raises(WriteError, match=r"cannot write results: .*: File too large"):
-        open_record(work_out(plan), tmp_path / "results", tmp_path, other_runs=0)
+    opening = open_record(work_out(plan), tmp_path / "results", tmp_path, other_runs=0)
+    with pytest.raises(WriteError, match=r"cannot write results: .*: File too large"), opening:
+        pass
     assert list(tmp_path.glob("results/*/*/*")) == []
 
 
@@ -137,3 +143,20 @@ def test_a_folder_whose_disk_did_not_even_take_the_columns_is_gone_on_with(tmp_p
     (tmp_path / "samples.csv").write_text("round,ord")
     samples, notices = read_samples(tmp_path)
     assert (samples, [notice.code for notice in notices]) == ([], ["half_line"])
+
+
+def test_the_policy_is_told_which_ways_to_load_are_left(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=60.0)
+    rounds.series = (("recompute", "recompute"), ("load", "posix/best"), ("load", "s3/best"))
+    told: list[tuple[str, ...]] = []
+
+    def twice(progress: Progress) -> tuple[int, ...]:
+        told.append(progress.loads)
+        return progress.allowed if len(told) < 2 else ()
+
+    source = Scripted(SeriesFailed("s3/best", "no answer"), JobDone())
+    writer = SampleWriter(tmp_path)
+    run_rounds(rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock)
+    writer.close()
+    assert told == [("posix/best", "s3/best"), ("posix/best",)]

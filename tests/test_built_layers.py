@@ -49,7 +49,7 @@ def plan(tmp_path: Path) -> Plan:
 def _look_ahead(plan: Plan, layers: tuple[int, ...] | None) -> list[Message]:
     clock = MonotonicClock()
     deadline_s = clock.now_s() + 60.0
-    job = PreflightJob(plan, (64,), 0.0, deadline_s, None, with_checks=False, layers=layers)
+    job = PreflightJob(plan, (64,), 0.0, deadline_s, None, layers=layers)
     return list(look_ahead(job, clock))
 
 
@@ -128,7 +128,7 @@ def test_a_resumed_sweep_gives_its_preflight_the_recorded_layers(plan: Plan) -> 
     source = Asked(clock, LayersChosen(SOME), cost, JobDone())
     site = Site(clock, source, None, 0.0)
     setup = work_out(plan)
-    findings = carry_out(setup, site, start_s=0.0, checked=True, observer=Silent(), layers=SOME)
+    findings = carry_out(setup, site, start_s=0.0, checked=frozenset(), observer=Silent(), layers=SOME)
     assert isinstance(source.job, PreflightJob)
     assert source.job.layers == SOME.indices
     assert findings.layers == SOME
@@ -201,7 +201,7 @@ def test_what_is_said_of_the_depth_is_true_of_all_samples() -> None:
 def test_going_on_hands_over_what_is_recorded_and_checks_anew_where_nothing_is(
     recorded: BuiltLayers | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[BuiltLayers | None, bool]] = []
+    seen: list[tuple[BuiltLayers | None, frozenset[str]]] = []
 
     def watch(setup: Setup, site: Site, **said: Any) -> Findings:  # noqa: ANN401
         seen.append((said["layers"], said["checked"]))
@@ -222,5 +222,6 @@ def test_going_on_hands_over_what_is_recorded_and_checks_anew_where_nothing_is(
     changes = {"state": "interrupted", "built_layers": recorded, "checks": checks}
     write_run(folder, begun.model_copy(update=changes))
     sweep.resume_sweep(folder, data_dir=tmp_path, hands=hands)
-    assert seen == [(None, False), (recorded, recorded is not None)]
+    made = frozenset(checks) if recorded is not None else frozenset()
+    assert seen == [(None, frozenset()), (recorded, made)]
     assert read_run(folder).built_layers == recorded

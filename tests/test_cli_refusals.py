@@ -64,6 +64,10 @@ BAD = {
         ["sweep", "--resume", "/nowhere", "--backend", "uring"],
         "--backend stays as it was",
     ),
+    "results beside resume": (
+        ["sweep", "--resume", "/nowhere", "--results", "elsewhere"],
+        "--results stays as it was",
+    ),
     "unknown model's geometry": (["model", "nothing"], "nothing"),
 }
 
@@ -83,6 +87,39 @@ def test_bad_input_gets_one_clear_line_and_exit_code_2(
     assert line.startswith("kvcross: ")
     assert says in line
     assert not list(tmp_path.glob("results/*/*/*"))
+
+
+NO_PLACE = {
+    "a sweep": (
+        ["sweep", "qwen3-8b", "--backend", "simulated"],
+        "results/scratch",
+        "with --data-dir and --results",
+    ),
+    "results of a sweep": (
+        ["sweep", "qwen3-8b", "--backend", "simulated", "--data-dir", "."],
+        "results",
+        "another folder with --results",
+    ),
+    "doctor": (["doctor"], "results/scratch", "with --data-dir"),
+}
+
+
+@pytest.mark.parametrize("name", NO_PLACE)
+def test_where_no_folder_can_be_made_one_line_says_which_and_how_to_name_another(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, place, says = NO_PLACE[name]
+    (tmp_path / "results").write_text("a file")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+    monkeypatch.setattr(signal, "signal", lambda number, action: None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"kvcross: {place}: cannot ")
+    assert "Not a directory" in line or "File exists" in line
+    assert says in line
 
 
 def test_bad_input_ends_the_process_without_a_traceback(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from bench.measure.costs import CostBook
 from bench.measure.header import note_findings, notice_repeats
 from bench.measure.plan import LoadSpec, Plan, SimulationSpec
 from bench.measure.preflight import Findings
-from bench.measure.record import Sample
+from bench.measure.record import Notice, Sample
 from bench.measure.setup import work_out
 from bench.measure.site import Site
 from bench.measure.source import SimulatedSource
@@ -55,3 +55,19 @@ def test_a_series_whose_answer_there_was_no_time_to_check_is_named() -> None:
         noted, Findings(CostBook(lambda case: 1.0))
     )  # a sweep gone on with has the checks of its beginning
     assert again.notices == noted.notices
+
+
+def test_a_check_made_when_gone_on_with_takes_its_notice_back_and_leaves_those_of_other_checks() -> None:
+    setup = work_out(Plan(model="qwen3-0.6b", dtype="float32", loads=(LoadSpec(), LoadSpec(backend="uring"))))
+    wrong = Notice(code="wrong_answer", message="the right-answer check of posix/best fails: by 3")
+    failed = {"answer:posix/best": {"passed": False}}
+    begun = note_findings(
+        make_run(plan=setup.plan, series=setup.series, checks={}),
+        Findings(CostBook(lambda case: 1.0), checks=failed, notices=[wrong], refused={4096: "no memory"}),
+    )
+    codes = [notice.code for notice in begun.notices]
+    assert codes == ["length_refused", "wrong_answer", "answer_unchecked"]
+    passed = {"answer:uring/best": {"passed": True}}
+    gone_on = note_findings(begun, Findings(CostBook(lambda case: 1.0), checks=passed))
+    assert gone_on.notices == (wrong,)
+    assert gone_on.checks == {**failed, **passed}

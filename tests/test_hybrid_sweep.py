@@ -74,7 +74,7 @@ def test_a_series_skipped_by_the_preflight_is_named_in_the_header_and_never_meas
         clock, SeriesSkipped("hybrid/simulated/best", "needs the whole model"), CaseCost(case, 1.0, 1.0)
     )
     site = Site(clock, source, None, 0.0)
-    findings = look_ahead(setup, site, start_s=0.0, checked=True, observer=Silent())
+    findings = look_ahead(setup, site, start_s=0.0, checked=frozenset(), observer=Silent())
     assert findings.skipped == {"hybrid/simulated/best": "needs the whole model"}
     run = note_findings(_run(setup), findings)
     assert run.series["hybrid/simulated/best"].skipped == "needs the whole model"
@@ -92,7 +92,7 @@ def test_all_three_arms_of_a_length_are_neighbours_and_in_the_budget() -> None:
     setup = work_out(SIMULATED)
     clock = VirtualClock()
     site = Site(clock, SimulatedSource(SPEC, clock=clock, num_bytes=lambda n: 8 * n), None, 0.0)
-    findings = look_ahead(setup, site, start_s=0.0, checked=True, observer=Silent())
+    findings = look_ahead(setup, site, start_s=0.0, checked=frozenset(), observer=Silent())
     rounds = prepare_rounds(
         setup, site, _run(setup), findings=findings, start_s=0.0, samples=[], search_s=0.0, observer=Silent()
     )

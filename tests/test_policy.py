@@ -1,5 +1,7 @@
 """Which lengths a sweep measures next, and when it is done."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,12 @@ ALWAYS = Truth((1.0, 1e-3, 0.0), (0.01, 1e-5))
 
 
 def _progress(
-    truth: Truth, rounds: list[tuple[int, ...]], *, left_s: float = 1e6, **settings: object
+    truth: Truth,
+    rounds: list[tuple[int, ...]],
+    *,
+    left_s: float = 1e6,
+    loads: tuple[str, ...] = ("load",),
+    **settings: object,
 ) -> Progress:
     run = RunRecord(
         run_id="t",
@@ -37,6 +44,7 @@ def _progress(
     return Progress(
         run=run,
         samples=samples,
+        loads=loads,
         allowed=ALLOWED,
         cost_s={tokens: tokens / 1000 for tokens in ALLOWED},
         rounds_done=len(rounds),
@@ -77,3 +85,24 @@ def test_arms_that_never_cross_are_measured_on_the_whole_grid_until_the_budget_i
 def test_a_number_of_rounds_that_was_asked_for_is_kept(truth: Truth) -> None:
     assert choose_lengths(_progress(truth, [GRID] * 3, num_rounds=3, precision=0.001)) == ()
     assert choose_lengths(_progress(truth, [GRID] * 2, num_rounds=3, precision=0.001)) != ()
+
+
+def test_a_way_to_load_that_broke_neither_asks_for_lengths_nor_keeps_a_sweep_from_its_end() -> None:
+    def with_broken(rounds: list[tuple[int, ...]], *, live: bool, precision: float) -> tuple[int, ...]:
+        loads = ("load", "broken") if live else ("load",)
+        progress = _progress(CROSSING, rounds, loads=loads, precision=precision)
+        broken = SeriesInfo(arm="load", label="broken")
+        run = progress.run.model_copy(update={"series": {**progress.run.series, "broken": broken}})
+        return choose_lengths(replace(progress, run=run))
+
+    alone = choose_lengths(_progress(CROSSING, [GRID] * 3))
+    assert with_broken([GRID] * 3, live=True, precision=0.1) == tuple(sorted({*GRID, *alone}))
+    assert with_broken([GRID] * 3, live=False, precision=0.1) == alone
+    assert with_broken([GRID] * 6, live=True, precision=0.5) != ()
+    assert with_broken([GRID] * 6, live=False, precision=0.5) == ()
+
+
+def test_lengths_refused_since_they_were_measured_are_not_chosen_again() -> None:
+    progress = _progress(CROSSING, [GRID, GRID, (512, 1024, 1536, 2048)])
+    assert max(choose_lengths(progress)) == 2048
+    assert max(choose_lengths(replace(progress, allowed=ALLOWED[:7]))) == 1792

@@ -144,3 +144,30 @@ def test_it_goes_on_while_one_of_two_series_is_open() -> None:
     tied = measure([GRID] * 6, Truth((0.02, 2e-5, 0.0), (0.02, 2e-5)), Noise(0.05))
     assert should_stop(make(clear))
     assert not should_stop(dataclasses.replace(make(clear), curves=(clear, tied)))
+
+
+def test_lengths_that_were_refused_since_are_not_asked_for_again() -> None:
+    crossing = measure([GRID[:6], GRID, GRID])  # at 1760
+    tied = measure([GRID[:6], GRID, GRID], Truth((0.02, 2e-5, 0.0), (0.02, 2e-5)), Noise(0.05))
+    beyond = measure([GRID] * 3, Truth((0.02, 2e-5, 0.0), (0.3, 1e-5)))  # crosses at 28000
+    for curves in (crossing, tied, beyond):
+        assert max(next_lengths(make(curves))) > 1536
+        for longest in (1536, 1024, 256):
+            chosen = next_lengths(make(curves, max_tokens=longest))
+            assert chosen and max(chosen) <= longest
+
+
+def test_a_bracket_whose_upper_end_was_refused_ends_at_the_longest_length_left() -> None:
+    curves = measure([GRID, GRID, (512, 1024, 1536, 2048)])
+    assert next_lengths(make(curves)) == (512, 1024, 1536, 2048)
+    tried = {1792: 3}  # else it would be measured as a coarse length
+    assert next_lengths(make(curves, max_tokens=1792, tried=tried)) == (512, 1024, 1280, 1792)
+
+
+def test_when_every_open_length_was_refused_the_coarse_ones_get_surer() -> None:
+    calm = [{float(n): 0.5 for n in GRID} for _ in range(4)]
+    for number, values in enumerate(calm):
+        values[8192.0] = 0.3 * (-1) ** number + 0.2
+    curves = tuple(curve_of(values) for values in calm)
+    assert 8192 in next_lengths(make(curves))
+    assert next_lengths(make(curves, max_tokens=4096)) == GRID[:5]

@@ -29,7 +29,7 @@ def choose_lengths(progress: Progress) -> tuple[int, ...]:
         return ()
     if plan.simulation is not None and progress.rounds_done >= MOST_SIMULATED_ROUNDS:
         return ()
-    bands = [_band(pairing, plan.suffix_tokens) for pairing in make_pairings(progress.run, progress.samples)]
+    bands = _bands(progress)
     state = RefineState(
         curves=tuple(band.rounds for band in bands),
         step_tokens=progress.run.chunk_tokens,
@@ -49,6 +49,15 @@ def choose_lengths(progress: Progress) -> tuple[int, ...]:
     if _never_cross(bands):
         return coarse_grid(state)
     return next_lengths(state)
+
+
+def _bands(progress: Progress) -> list[RoundBand]:
+    """Of each load series that is still measured: one that broke tells nothing more, so it asks for nothing."""
+    return [
+        _band(pairing, progress.run.plan.suffix_tokens)
+        for pairing in make_pairings(progress.run, progress.samples)
+        if pairing.series in progress.loads
+    ]
 
 
 def _count_rounds(samples: Sequence[Sample]) -> Counter[int]:

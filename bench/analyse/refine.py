@@ -110,8 +110,13 @@ def next_lengths(state: RefineState) -> tuple[int, ...]:
         return _affordable(state, (), grid)
     wanted: set[int] = set()
     for rounds in state.curves:
-        wanted.update(_wanted(state, rounds) if rounds else grid)
+        wanted.update(_allowed(state, _wanted(state, rounds)) if rounds else grid)
     return _affordable(state, tuple(sorted(wanted)), _seldom(state, grid))
+
+
+def _allowed(state: RefineState, wanted: set[int]) -> set[int]:
+    """Those that may still be measured, for earlier rounds know lengths that were refused since; else the coarse ones."""
+    return {n for n in wanted if state.shortest <= n <= state.longest} or set(coarse_grid(state))
 
 
 def _affordable(state: RefineState, first: tuple[int, ...], then: tuple[int, ...]) -> tuple[int, ...]:
@@ -180,12 +185,13 @@ def _bracket(state: RefineState, band: RoundBand, root: float) -> tuple[int, int
     """Two allowed lengths around `root`; those of the last round when they still fit."""
     reach = max(REACH * find_noise(band) / _slope(band, root), math.log1p(state.step_tokens / root))
     last = band.rounds[-1].lengths
+    last = last[(last >= state.shortest) & (last <= state.longest)]
     for low, high in pairwise(last):
         fits_low = _fits(math.log(root / low), reach, low <= state.shortest)
         if low < root < high and fits_low and _fits(math.log(high / root), reach, high >= state.longest):
             return int(low), int(high)
     step = state.step_tokens
-    low = max(int(root * math.exp(-reach) // step) * step, state.shortest)
+    low = min(max(int(root * math.exp(-reach) // step) * step, state.shortest), state.longest)
     high = min(-int(-root * math.exp(reach) // step) * step, state.longest)
     return (low, high) if low < high else (low, min(low + step, state.longest))
 

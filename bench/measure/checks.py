@@ -67,24 +67,39 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
     yield from (SeriesSkipped(name, skipped) for name in hybrid if skipped)
     walk = _Walk(bench, job)
     yield from walk.messages()
-    if job.with_checks and job.scratch_dir is not None:
-        tokens = walk.affordable_tokens()
-        yield from _check_answers(bench, tokens, job.scratch_dir, hybrids=() if skipped else hybrid)
-        if len(bench.built.layers) < len(bench.built.model_kinds):
-            yield _check_scaling(bench, max(16, tokens // SCALING_FORWARDS))
-        yield CheckDone("null", _price_harness(bench, job.lengths[0], job.scratch_dir))
+    if job.scratch_dir is not None:
+        yield from _make_checks(
+            bench,
+            job,
+            tokens=walk.affordable_tokens(),
+            scratch=job.scratch_dir,
+            hybrids=() if skipped else hybrid,
+        )
+
+
+def _make_checks(
+    bench: Workbench, job: PreflightJob, *, tokens: int, scratch: Path, hybrids: Collection[str]
+) -> Iterator[Message]:
+    """The checks of this run that no earlier part of it has made; `hybrids` are the series that can be measured."""
+    yield from _check_answers(bench, tokens, scratch, hybrids=hybrids, checked=job.checked)
+    if len(bench.built.layers) < len(bench.built.model_kinds) and "scaling" not in job.checked:
+        yield _check_scaling(bench, max(16, tokens // SCALING_FORWARDS))
+    if "null" not in job.checked:
+        yield CheckDone("null", _price_harness(bench, job.lengths[0], scratch))
 
 
 def _check_answers(
-    bench: Workbench, tokens: int, scratch: Path, *, hybrids: Collection[str]
+    bench: Workbench, tokens: int, scratch: Path, *, hybrids: Collection[str], checked: Collection[str]
 ) -> Iterator[Message]:
     """The right-answer check of each series that brings bytes in; one that breaks is left out while others are left."""
     loads = bench.setup.loads
     broken = 0
     for load in (load for load in loads if find_backend(load.spec.backend).moves_bytes):
         try:
-            yield _check_answer(bench, load, tokens, scratch)
-            if name_hybrid(load.name) in hybrids:
+            if f"answer:{load.name}" not in checked:
+                yield _check_answer(bench, load, tokens, scratch)
+            hybrid = name_hybrid(load.name)
+            if hybrid in hybrids and f"answer:{hybrid}" not in checked:
                 yield _check_hybrid(bench, load, tokens, scratch)
         except KVIOError as error:
             broken += 1

@@ -1,9 +1,16 @@
-"""Where a sweep's results lie: `results/<model>/<machine>/<utc>-<id>/`."""
+"""Where a sweep's results lie, `results/<model>/<machine>/<utc>-<id>/`, and who may write there."""
 
+import fcntl
+import os
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+
+from bench.measure.plan import PlanError
+from bench.measure.record import RecordError, writing_results
 
 
 def slug(text: str) -> str:
@@ -22,6 +29,40 @@ def create_folder(root: Path, *, model_name: str, machine: str, started: datetim
     folder = root / slug(model_name) / slug(machine) / run_id
     folder.mkdir(parents=True)
     return run_id, folder
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Let no other sweep on this machine write into a result folder until the block ends.
+
+    The lock is on the directory itself, so no file is left behind, and the kernel drops it with the process, even
+    by kill -9.  Reading the samples and writing what derives from them takes no lock.
+
+    Raises:
+        RecordError: there is no such folder.
+        PlanError: another sweep holds it.
+        WriteError: the file system gives no lock.
+    """
+    try:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise RecordError(f"{folder}: cannot be opened: {error.strerror}") from None
+    try:
+        with writing_results(folder):
+            if not _lock(held):
+                raise PlanError(f"{folder}: a sweep is writing here; go on with it when that one has ended")
+        yield
+    finally:
+        os.close(held)
+
+
+def _lock(descriptor: int) -> bool:
+    """False when somebody else has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def find_latest(root: Path) -> Path | None:

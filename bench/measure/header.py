@@ -1,7 +1,8 @@
 """The header of a sweep: what was asked, where it ran, and what was noticed on the way."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from bench.measure.device import see_device
-from bench.measure.folder import create_folder
+from bench.measure.folder import create_folder, hold_folder
 from bench.measure.identity import digest_config, digest_weights
 from bench.measure.jobs import DeviceSeen
 from bench.measure.machine import MachineFacts, describe_machine, machine_slug
 from bench.measure.plan import Plan, PlanError
 from bench.measure.preflight import Findings, walk_lengths
-from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo, WriteError, write_run
+from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo, write_run
 from bench.measure.server import find_server, server_notices
 from bench.measure.setup import LoadSeries, Setup, name_hybrid
 from bench.measure.site import Site
@@ -26,6 +27,18 @@ from kvio.blockdev import describe_storage
 
 FAILED = "series_failed"  # as of one that breaks in mid-sweep
 BUSY_SHARE = 0.25  # of all cores, above which timings are noise
+# notices of what each part of a sweep finds out for itself: the next part measures again what one had to leave out
+FOUND_ANEW = frozenset(
+    {
+        "failed",
+        FAILED,
+        "lengths_dropped",
+        "length_refused",
+        "series_skipped",
+        "answer_unchecked",
+        "slow_dtype",
+    }
+)
 
 
 def describe_storage_of(setup: Setup, data_dir: Path) -> dict[str, Any]:
@@ -76,10 +89,15 @@ def _require_meant(plan: Plan, facts: MachineFacts, seen: DeviceSeen | None) -> 
         )
 
 
+@contextmanager
 def open_record(
     setup: Setup, root: Path, data_dir: Path, *, other_runs: int, skipped: Sequence[Notice] = ()
-) -> tuple[RunRecord, Path]:
-    """A fresh result folder with its header; `skipped` says what was asked for and cannot be measured.
+) -> Iterator[tuple[RunRecord, Path]]:
+    """A fresh result folder with its header, ours alone until the block ends.
+
+    Args:
+        other_runs: sweeps seen at work on the same drive.
+        skipped: what was asked for and cannot be measured.
 
     Raises:
         PlanError: `root` is not writable, or the device is not there.
@@ -87,20 +105,36 @@ def open_record(
     """
     started = datetime.now(UTC)
     machine_name, machine = describe_machine_of(setup)
-    weights_digest = digest_weights(setup.plan.weights)
     try:
         run_id, folder = create_folder(
             root, model_name=setup.model.key, machine=machine_name, started=started
         )
     except OSError as error:
-        raise PlanError(f"{root}: cannot write results here: {error.strerror}") from None
-    run = RunRecord(
+        raise PlanError(
+            f"{root}: cannot write results here: {error.strerror}; name another folder with --results"
+        ) from None
+    with hold_folder(folder):
+        try:
+            run = _first_record(setup, data_dir, run_id=run_id, started=started, machine=machine)
+            noticed = (*skipped, *run.notices, *notice_company(_busy_share(machine), other_runs))
+            run = run.model_copy(update={"notices": noticed})
+            write_run(folder, run)
+        except BaseException:  # an interrupt too: without a header it is no result
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        yield run, folder
+
+
+def _first_record(
+    setup: Setup, data_dir: Path, *, run_id: str, started: datetime, machine: dict[str, Any]
+) -> RunRecord:
+    return RunRecord(
         run_id=run_id,
         started_utc=started.isoformat(timespec="seconds"),
         plan=setup.plan,
         model_name=setup.model.name,
         model_digest=digest_config(setup.model),
-        weights_digest=weights_digest,
+        weights_digest=digest_weights(setup.plan.weights),
         kv_bytes_per_token=setup.bytes_per_token,
         kv_bytes_at={n: setup.bytes_at(n) for n in walk_lengths(setup.chunk_tokens, setup.most_tokens)},
         chunk_tokens=setup.chunk_tokens,
@@ -108,23 +142,14 @@ def open_record(
         machine=machine,
         software=describe_software().model_dump(mode="json"),
         storage=describe_storage_of(setup, data_dir),
-        notices=(
-            *skipped,
-            *_first_notices(
-                setup,
-                machine,
-                other_runs=other_runs,
-                busy_share=machine.get("noise", {}).get("busy_share", 0.0),
-            ),
-        ),
+        notices=_first_notices(setup, machine),
         checks=_simulated_truth(setup),
     )
-    try:
-        write_run(folder, run)
-    except WriteError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return run, folder
+
+
+def _busy_share(machine: Mapping[str, Any]) -> float:
+    share: float = machine.get("noise", {}).get("busy_share", 0.0)
+    return share
 
 
 def _simulated_truth(setup: Setup) -> dict[str, Any]:
@@ -141,66 +166,87 @@ def _simulated_truth(setup: Setup) -> dict[str, Any]:
     return {"truth": {name: [round(root, 1) for root in crossings]}}
 
 
-def _first_notices(
-    setup: Setup, machine: Mapping[str, Any], *, other_runs: int, busy_share: float
-) -> tuple[Notice, ...]:
+def _first_notices(setup: Setup, machine: Mapping[str, Any]) -> tuple[Notice, ...]:
     found = [
         Notice(code=code, message=f"{load.name}: {message}")
         for load in setup.loads
         for code, message in load.geometry.notices.items()
     ]
     found += [notice for load in setup.loads for notice in server_notices(load)]
-    if busy_share > BUSY_SHARE:
-        message = (
-            f"other work took {busy_share:.0%} of the processor when the sweep began: expect wide intervals"
-        )
-        found.append(Notice(code="busy_machine", message=message))
     ranks, cores = setup.plan.tensor_parallel, machine.get("usable_cores")
     if cores is not None and machine.get("devices") == ["cpu"] and ranks > cores:
         message = f"{ranks} ranks share {cores:g} cores: they take turns where they should work at once"
         found.append(Notice(code="ranks_share_cores", message=message))
+    return tuple(found)
+
+
+def notice_company(busy_share: float, other_runs: int, *, when: str = "began") -> tuple[Notice, ...]:
+    """Say so when others are at work on the machine: whatever is measured then is disturbed.
+
+    Args:
+        busy_share: of all cores, 0 to 1, taken by other work.
+        other_runs: sweeps seen at work on the same drive.
+        when: what the sweep did when they were seen.
+    """
+    found = []
+    if busy_share > BUSY_SHARE:
+        message = (
+            f"other work took {busy_share:.0%} of the processor when the sweep {when}: expect wide intervals"
+        )
+        found.append(Notice(code="busy_machine", message=message))
     if other_runs:
         message = (
-            f"{other_runs} other sweep(s) used the same folder when this one began: each disturbs the other"
+            f"{other_runs} other sweep(s) used the same folder when this one {when}: each disturbs the other"
         )
         found.append(Notice(code="another_run", message=message))
     return tuple(found)
 
 
 def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
-    """The header with what the preflight found; each notice once, however often a sweep is resumed."""
+    """The header with what the preflight found; each notice once, however often a sweep is resumed.
+
+    What an earlier part said of things that this one finds out anew goes: it is said again if it is still true.
+    """
     harness = {"startup_s": findings.startup_s, **run.harness}
     broken = {name: reason for load, reason in findings.failed.items() for name in (load, name_hybrid(load))}
     reasons = {**findings.skipped, **broken}
-    skipped = {
-        name: info.model_copy(update={"settings": {**info.settings, "skipped": reasons[name]}})
+    tried_again = {notice.message.partition(":")[0] for notice in run.notices if notice.code == FAILED}
+    series = {
+        name: _skip(info, reasons.get(name)) if name in tried_again | reasons.keys() else info
         for name, info in run.series.items()
-        if name in reasons
     }
-    series = {**run.series, **skipped}
     notices = [
         Notice(code="length_refused", message=f"{length} tokens: {reason}")
         for length, reason in findings.refused.items()
     ]
     notices += _notice_broken(series, broken)
-    known = {notice.message.partition(":")[0] for notice in run.notices if notice.code == FAILED}
     checks = {**run.checks, **findings.checks}
     layers = findings.layers or run.built_layers
-    unsaid = {name: info for name, info in series.items() if name not in known | set(broken)}
+    found_anew = FOUND_ANEW if "scaling" in run.checks else FOUND_ANEW | {"scaling_unchecked"}
+    unsaid = {name: info for name, info in series.items() if name not in broken}
     notices += [*findings.notices, *_notice_skipped(unsaid), *_notice_unchecked(run, series, checks)]
     if layers is not None and layers.scaled and "scaling" not in checks:
         message = "the error of scaling a few layers was not measured: the preflight had no time for it"
         notices.append(
             Notice(code="scaling_unchecked", message=f"{message}; a longer --budget gives it some")
         )
+    kept = [notice for notice in run.notices if notice.code not in found_anew]
     return run.model_copy(
         update={
             "series": series,
             "checks": checks,
             "built_layers": layers,
             "harness": harness,
-            "notices": tuple(dict.fromkeys((*run.notices, *notices))),
+            "notices": tuple(dict.fromkeys((*kept, *notices))),
         }
+    )
+
+
+def _skip(info: SeriesInfo, reason: str | None) -> SeriesInfo:
+    """The series as skipped for `reason`; None: as one that is measured."""
+    settings = {name: value for name, value in info.settings.items() if name != "skipped"}
+    return info.model_copy(
+        update={"settings": settings if reason is None else {**settings, "skipped": reason}}
     )
 
 

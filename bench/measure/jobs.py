@@ -53,6 +53,7 @@ class PreflightJob:
     Args:
         lengths: prefix lengths in rising order; the walk stops when the next would take longer than `case_limit_s`.
         scratch_dir: for the files of the checks; None in a simulation, which has none.
+        checked: names of checks that an earlier part of the sweep has made; their results stand.
         layers: of the real model, those that a sweep was begun with; None has the preflight decide.
     """
 
@@ -61,7 +62,7 @@ class PreflightJob:
     case_limit_s: float
     deadline_s: float
     scratch_dir: Path | None
-    with_checks: bool = True
+    checked: frozenset[str] = frozenset()
     layers: tuple[int, ...] | None = None
 
 

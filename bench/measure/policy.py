@@ -14,6 +14,7 @@ class Progress:
 
     Args:
         samples: all so far.
+        loads: load series that are still measured; one that broke is left out, its samples are not.
         allowed: lengths that may be measured, rising.
         cost_s: by length, seconds that one sample of every arm is expected to take.
         rounds_done: finished rounds.
@@ -23,6 +24,7 @@ class Progress:
 
     run: RunRecord
     samples: Sequence[Sample]
+    loads: tuple[str, ...]
     allowed: tuple[int, ...]
     cost_s: Mapping[int, float]
     rounds_done: int

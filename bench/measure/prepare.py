@@ -37,7 +37,7 @@ def look_ahead(
     site: Site,
     *,
     start_s: float,
-    checked: bool,
+    checked: frozenset[str],
     observer: Observer,
     layers: BuiltLayers | None = None,
 ) -> Findings:
@@ -47,7 +47,7 @@ def look_ahead(
         setup: what is measured.
         site: where.
         start_s: when the sweep began.
-        checked: the answer was checked then, with the same layers.
+        checked: names of checks that an earlier part made, with the same layers.
         observer: hears of it.
         layers: that the sweep was begun with; None decides which.
 
@@ -64,7 +64,7 @@ def look_ahead(
         case_limit_s=WALK_SHARE * plan.budget_s,
         deadline_s=site.clock.now_s() + PREFLIGHT_SHARE * left_s,
         scratch_dir=site.scratch,
-        with_checks=not checked,
+        checked=checked,
         layers=None if layers is None else layers.indices,
     )
 

@@ -160,15 +160,18 @@ def write_text_safely(path: Path, text: str) -> None:
 
 
 def write_bytes_safely(path: Path, content: bytes) -> None:
-    """Replace `path` by `content` in one step, on the disk before it returns; where that fails, all is as before."""
-    part = path.with_name(path.name + ".part")
+    """Replace `path` by `content` in one step, on the disk before it returns; where that fails, all is as before.
+
+    Another process may do the same at the same time: each has a half of its own, and the last whole one stays.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         part.replace(path)
-    except OSError:
+    except BaseException:  # an interrupt too
         with suppress(OSError):  # the first failure is the one to tell
             part.unlink(missing_ok=True)
         raise

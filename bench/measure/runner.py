@@ -123,6 +123,7 @@ def _progress(rounds: Rounds, left_s: float) -> Progress:
     return Progress(
         run=rounds.run,
         samples=rounds.samples,
+        loads=tuple(series for arm, series in rounds.series if arm == "load"),
         allowed=rounds.allowed,
         cost_s={length: rounds.cost_s(length) for length in rounds.allowed},
         rounds_done=rounds.next_round,

@@ -9,7 +9,9 @@ from pathlib import Path
 from bench.measure.available import leave_out_unavailable
 from bench.measure.clock import MonotonicClock
 from bench.measure.continuation import require_same
-from bench.measure.header import note_findings, notice_repeats, open_record
+from bench.measure.folder import hold_folder
+from bench.measure.header import note_findings, notice_company, notice_repeats, open_record
+from bench.measure.machine import read_noise
 from bench.measure.plan import Plan, PlanError
 from bench.measure.policy import Observer, Policy, SearchPolicy
 from bench.measure.prepare import look_ahead, prepare_rounds
@@ -56,8 +58,10 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
     work_out(plan)  # what was asked must make sense before anything is tried
     plan, skipped = leave_out_unavailable(plan, data_dir)
     setup = work_out(plan)
-    with open_site(setup, data_dir, since_s=since_s) as site:
-        run, folder = open_record(setup, root, data_dir, other_runs=site.other_runs, skipped=skipped)
+    with (
+        open_site(setup, data_dir, since_s=since_s) as site,
+        open_record(setup, root, data_dir, other_runs=site.other_runs, skipped=skipped) as (run, folder),
+    ):
         try:
             _carry_out(setup, site, folder, run=run, samples=[], hands=hands)
         except (UserError, FailedError):
@@ -80,9 +84,25 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
     """Go on with a sweep that was stopped, with what is left of its budget, or of another: `budget_s` in all.
 
     Raises:
-        RecordError, PlanError: the folder cannot be read, is complete, or is of another machine or software.
+        RecordError, PlanError: the folder cannot be read, is complete or still being written, or is of another
+            machine or software.
     """
     since_s = MonotonicClock().now_s()
+    with hold_folder(folder):  # before anything is read: another sweep may be adding to it
+        run, samples = _read_unfinished(folder, budget_s)
+        setup = work_out(run.plan)
+        notices = [*run.notices, *require_same(folder, run, setup, data_dir)]
+        # a simulation is not disturbed
+        busy_share = 0.0 if run.plan.simulation is not None else read_noise().busy_share
+        with open_site(setup, data_dir, since_s=since_s) as site:
+            notices += notice_company(busy_share, site.other_runs, when="was gone on with")
+            run = run.model_copy(update={"state": "running", "notices": tuple(notices)})
+            _carry_out(setup, site, folder, run=run, samples=samples, hands=hands)
+    return folder
+
+
+def _read_unfinished(folder: Path, budget_s: float | None) -> tuple[RunRecord, list[Sample]]:
+    """The header, with another budget where one is given, and the samples of a sweep that can be gone on with."""
     run = read_run(folder)
     if budget_s is not None:
         run = run.model_copy(update={"plan": run.plan.model_copy(update={"budget_s": budget_s})})
@@ -91,12 +111,7 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
         raise PlanError(
             f"{folder}: this sweep is complete; start another with: make sweep MODEL={run.plan.model}"
         )
-    setup = work_out(run.plan)
-    notices = (*notices, *require_same(folder, run, setup, data_dir))
-    run = run.model_copy(update={"state": "running", "notices": (*run.notices, *notices)})
-    with open_site(setup, data_dir, since_s=since_s) as site:
-        _carry_out(setup, site, folder, run=run, samples=samples, hands=hands)
-    return folder
+    return run.model_copy(update={"notices": (*run.notices, *notices)}), samples
 
 
 @dataclass(slots=True)
@@ -139,7 +154,7 @@ def _measure(
         setup,
         site,
         start_s=start_s,
-        checked=bool(held.run.checks) and layers is not None,
+        checked=frozenset() if layers is None else frozenset(held.run.checks),
         observer=hands.observer,
         layers=layers,
     )

@@ -13,9 +13,9 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """What this machine can measure, and why not the rest."""
+    make_scratch(data_dir)
     from bench.measure.doctor import examine  # loads torch, which no other command needs in this process
 
-    make_scratch(data_dir)
     findings = examine(data_dir)
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))

@@ -131,10 +131,23 @@ def require_unused(context: typer.Context, names: Collection[str], why: str) -> 
             raise PlanError(f"{flag} {why}")
 
 
-def make_scratch(data_dir: Path) -> None:
-    """The default scratch folder is ours to make; any other must be there."""
-    if data_dir == SCRATCH:
+def make_scratch(data_dir: Path, *, flags: str = "--data-dir") -> None:
+    """The default scratch folder is ours to make; any other must be there.
+
+    Args:
+        flags: options that name folders elsewhere.
+
+    Raises:
+        PlanError: it cannot be made here.
+    """
+    if data_dir != SCRATCH:
+        return
+    try:
         data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PlanError(
+            f"{data_dir}: cannot be made here: {error.strerror}; name other folders with {flags}"
+        ) from None
 
 
 def newest_results() -> Path:

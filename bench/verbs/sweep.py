@@ -30,7 +30,7 @@ from bench.verbs.options import (
 from bench.verbs.report import finish
 from kvio.presets import PRESETS
 
-CHANGEABLE = {"resume", "budget", "data_dir", "results"}  # beside --resume
+CHANGEABLE = {"resume", "budget", "data_dir"}  # beside --resume
 
 
 def sweep(
@@ -96,7 +96,6 @@ def sweep(
     resume: Annotated[Path | None, option("go on with the sweep in this result folder")] = None,
 ) -> None:
     """Measure recompute and load on this machine and locate the crossover."""
-    make_scratch(data_dir)
     if resume is not None:
         kept = set(given_flags(context)) - CHANGEABLE
         require_unused(context, kept, "stays as it was in a sweep that is gone on with; leave it out")
@@ -104,6 +103,7 @@ def sweep(
         if "budget" in given_flags(context):
             asked = asked.model_copy(update={"budget_s": parsed(parse_duration, budget)})
         where = asked.data_dir if asked.data_dir is not None and data_dir == SCRATCH else data_dir
+        make_scratch(where)
         _measure(asked, data_dir=where, results=results, resume=resume)
         return
     if model is None:
@@ -148,6 +148,7 @@ def sweep(
             "working_set_bytes": parsed(parse_bytes, working_set),
         }
     )
+    make_scratch(data_dir, flags="--data-dir and --results")
     _measure(plan, data_dir=data_dir, results=results, resume=None)
 
 
