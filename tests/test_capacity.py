@@ -212,12 +212,19 @@ def test_the_figure_is_written_and_the_same_every_time(form: str, tmp_path) -> N
     assert paths[0].read_bytes()[:5] in {b"\x89PNG\r", b"<?xml"}
 
 
-@pytest.mark.parametrize("gpu", [[], ["--gpu-memory", "80GB"]], ids=["no-gpu", "gpu"])
-def test_an_unknown_weight_dtype_is_refused_whether_a_gpu_is_named_or_not(
-    gpu: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        ([], "--dtype is of a GPU's memory: add --gpu NAME or --gpu-memory 80GB"),
+        (["--gpu-memory", "80GB"], "weight dtype 'int3' is unknown; known: float32, bfloat16"),
+    ],
+    ids=["no-gpu", "gpu"],
+)
+def test_a_weight_dtype_is_refused_where_it_is_unknown_or_nothing_reads_it(
+    gpu: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["bench", "capacity", "--model", "qwen3-8b", "--dtype", "int3", *gpu])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert "weight dtype 'int3' is unknown; known: float32, bfloat16" in capsys.readouterr().err
+    assert said in capsys.readouterr().err

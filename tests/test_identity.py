@@ -42,8 +42,8 @@ def begun(config: Path, weights: Path, tmp_path: Path) -> RunRecord:
         loads=(LoadSpec(backend="simulated"),),
         simulation=SimulationSpec(),
     )
-    _, folder = open_record(work_out(plan), tmp_path / "results", tmp_path, other_runs=0)
-    return read_run(folder)
+    with open_record(work_out(plan), tmp_path / "results", tmp_path, other_runs=0) as (_, folder):
+        return read_run(folder)
 
 
 def _differences(run: RunRecord) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.analyse.answer import Analysis, Point, SweetSpot
-from bench.analyse.select import COLD, samples_that_count
+from bench.analyse.select import COLD, FAULTS, samples_that_count
 from bench.analyse.tiers import MEMORY_BACKENDS
 from bench.measure.record import Notice, RunRecord, Sample
 from bench.show.numbers import format_fact, format_rate, printable
@@ -195,12 +195,17 @@ def spots_of(analysis: Analysis, series: str) -> list[SweetSpot]:
 
 
 def main_spot(run: RunRecord, analysis: Analysis) -> SweetSpot | None:
-    """The answer to say first: C* (P* where that was asked) of the median for the first load series that was measured."""
+    """The answer to say first: C* (P* where that was asked) of the median for the first load series with samples."""
     ordered = [spot for series in load_series(run, analysis) for spot in spots_of(analysis, series)]
     kind = "marginal" if run.plan.suffix_tokens else "whole"
     asked = [spot for spot in ordered if spot.kind == kind and spot.statistic == "p50"]
-    measured = [spot for spot in asked if spot.measured_range is not None]
-    return next(iter([*measured, *asked, *ordered]), None)
+    tried = [spot for spot in asked if spot.measured_range is not None or _left_out(spot)]
+    return next(iter([*tried, *asked, *ordered]), None)
+
+
+def _left_out(spot: SweetSpot) -> bool:
+    """Whether samples were taken that do not count."""
+    return any(split_notice(text)[0] in FAULTS for text in spot.notices)
 
 
 def asked_spot(run: RunRecord, analysis: Analysis, series: str) -> SweetSpot | None:

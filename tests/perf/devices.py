@@ -14,8 +14,8 @@ def open_bench(model: str, dtype: str, *, tokens: int, layers: str) -> Workbench
     """A model under the plan's defaults, with room for `tokens`."""
     plan = Plan.model_validate({"model": model, "dtype": dtype, "layers": layers})
     setup = work_out(plan)
-    layers = decide_layers(setup, (tokens,))
-    return open_workbench(setup, layers=layers, longest=tokens, now_s=time.monotonic, seed=0)
+    built = decide_layers(setup, (tokens,))
+    return open_workbench(setup, layers=built, longest=tokens, now_s=time.monotonic, seed=0)
 
 
 @cache
