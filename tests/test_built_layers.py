@@ -17,9 +17,9 @@ from bench.measure import sweep, worker
 from bench.measure.checks import look_ahead
 from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.costs import CostBook
-from bench.measure.header import note_findings
 from bench.measure.jobs import CaseCost, Job, JobDone, LayersChosen, Message, Pass, PreflightJob, RoundJob
 from bench.measure.layers import decide_layers
+from bench.measure.notices import note_findings
 from bench.measure.plan import LoadSpec, Plan, SimulationSpec
 from bench.measure.preflight import Findings
 from bench.measure.prepare import look_ahead as carry_out

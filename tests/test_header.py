@@ -7,7 +7,7 @@ import pytest
 from bench.arms.case import Case, Outcome
 from bench.measure.clock import VirtualClock
 from bench.measure.costs import CostBook
-from bench.measure.header import note_findings, notice_repeats
+from bench.measure.notices import note_findings, notice_repeats
 from bench.measure.plan import LoadSpec, Plan, SimulationSpec
 from bench.measure.preflight import Findings
 from bench.measure.record import Notice, Sample

@@ -8,8 +8,8 @@ from bench.arms.case import Case
 from bench.arms.simulated import meet_simulated
 from bench.measure.clock import VirtualClock
 from bench.measure.costs import CostBook
-from bench.measure.header import note_findings
 from bench.measure.jobs import CaseCost, JobDone, RoundJob, SampleTaken, SeriesSkipped
+from bench.measure.notices import note_findings
 from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec
 from bench.measure.preflight import Findings
 from bench.measure.prepare import look_ahead, prepare_rounds

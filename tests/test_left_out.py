@@ -9,7 +9,6 @@ import pytest
 import bench.measure.checks
 from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.costs import CostBook
-from bench.measure.header import note_findings
 from bench.measure.jobs import (
     CheckDone,
     JobFailed,
@@ -19,6 +18,7 @@ from bench.measure.jobs import (
     SeriesFailed,
     SettingFound,
 )
+from bench.measure.notices import note_findings
 from bench.measure.plan import LoadSpec, Plan
 from bench.measure.preflight import Findings
 from bench.measure.runner import Rounds
@@ -53,7 +53,7 @@ def check_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...,
                 raise KVIOError(f"{load.name} is gone")
             return CheckDone(f"answer:{load.name}", {"passed": True})
 
-        monkeypatch.setattr(bench.measure.checks, "_check_answer", check_answer)
+        monkeypatch.setattr("bench.measure.answers._check_answer", check_answer)
         plan = plan_of(tmp_path, TINY, loads=loads)
         job = PreflightJob(plan, (32,), case_limit_s=60, deadline_s=1e9, scratch_dir=tmp_path)
         messages = bench.measure.checks.look_ahead(job, MonotonicClock())

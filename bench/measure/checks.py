@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from bench.arms import group
-from bench.arms.answer import check_answer
 from bench.arms.case import CannotHoldError, Case
 from bench.arms.depth import NothingHeldOutError, check_scaling
 from bench.arms.gemm import GemmArm
@@ -18,8 +17,8 @@ from bench.arms.hybrid import PartOfModelError, require_whole
 from bench.arms.load import LoadArm
 from bench.arms.prefill import draw_tokens, finish
 from bench.arms.together import guard
+from bench.measure.answers import check_answers
 from bench.measure.clock import Clock
-from bench.measure.exchange import HybridExchange, StoreExchange
 from bench.measure.jobs import (
     CaseCost,
     CaseRefused,
@@ -28,18 +27,13 @@ from bench.measure.jobs import (
     LayersChosen,
     Message,
     PreflightJob,
-    SeriesFailed,
     SeriesSkipped,
 )
 from bench.measure.layers import build_layers
 from bench.measure.record import BuiltLayers, Notice
-from bench.measure.setup import RECOMPUTE, LoadSeries, name_hybrid, work_out
+from bench.measure.setup import RECOMPUTE, work_out
 from bench.measure.workbench import DTYPES, Workbench
-from kvio.backends import find_backend
-from kvio.chunks import ChunkGeometry
-from kvio.errors import KVIOError
 from kvio.files import temporary_directory
-from kvio.presets import adapt_preset
 from kvio.store import ChunkStore
 
 CHECK_SHARE = 0.03  # of the budget that one check may take; it uses shorter prompts where that is not enough
@@ -81,31 +75,11 @@ def _make_checks(
     bench: Workbench, job: PreflightJob, *, tokens: int, scratch: Path, hybrids: Collection[str]
 ) -> Iterator[Message]:
     """The checks of this run that no earlier part of it has made; `hybrids` are the series that can be measured."""
-    yield from _check_answers(bench, tokens, scratch, hybrids=hybrids, checked=job.checked)
+    yield from check_answers(bench, tokens, scratch, hybrids=hybrids, checked=job.checked)
     if len(bench.built.layers) < len(bench.built.model_kinds) and "scaling" not in job.checked:
         yield _check_scaling(bench, max(16, tokens // SCALING_FORWARDS))
     if "null" not in job.checked:
         yield CheckDone("null", _price_harness(bench, job.lengths[0], scratch))
-
-
-def _check_answers(
-    bench: Workbench, tokens: int, scratch: Path, *, hybrids: Collection[str], checked: Collection[str]
-) -> Iterator[Message]:
-    """The right-answer check of each series that brings bytes in; one that breaks is left out while others are left."""
-    loads = bench.setup.loads
-    broken = 0
-    for load in (load for load in loads if find_backend(load.spec.backend).moves_bytes):
-        try:
-            if f"answer:{load.name}" not in checked:
-                yield _check_answer(bench, load, tokens, scratch)
-            hybrid = name_hybrid(load.name)
-            if hybrid in hybrids and f"answer:{hybrid}" not in checked:
-                yield _check_hybrid(bench, load, tokens, scratch)
-        except KVIOError as error:
-            broken += 1
-            if group.size() > 1 or broken == len(loads):
-                raise
-            yield SeriesFailed(load.name, str(error))
 
 
 def _find_part(bench: Workbench) -> str:
@@ -203,62 +177,6 @@ def _compare_dtypes(bench: Workbench) -> CheckDone:
     )
     # true of this machine, though not of a better choice on it: the measurement itself is sound
     return CheckDone("dtype", result, Notice(code="slow_dtype", message=message, suspect=False))
-
-
-def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
-    """Logits after a load through this series' layout and backend, against recompute; with a negative control."""
-    geometry = _check_geometry(bench, load, tokens // 2)
-    with temporary_directory(scratch) as directory:
-        exchange = StoreExchange(directory, geometry, load, now_s=bench.now_s)
-        return _compare(bench, load.name, exchange, geometry=geometry, num_chunks=1)
-
-
-def _check_hybrid(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
-    """The same after recompute of the prompt's front and loading of its back."""
-    geometry = _check_geometry(bench, load, tokens // 4)
-    with temporary_directory(scratch) as directory:
-        exchange = HybridExchange(
-            directory,
-            geometry,
-            load,
-            now_s=bench.now_s,
-            built=bench.built,
-            kv_dtype=bench.kv_dtype,
-        )
-        done = _compare(bench, name_hybrid(load.name), exchange, geometry=geometry, num_chunks=2)
-    return replace(done, result={**done.result, "load_fraction": exchange.load_fraction})
-
-
-def _check_geometry(bench: Workbench, load: LoadSeries, most_tokens: int) -> ChunkGeometry:
-    chunk_tokens = min(load.geometry.chunk_tokens, most_tokens)
-    return ChunkGeometry(bench.layout, adapt_preset(load.geometry.preset, chunk_tokens=chunk_tokens))
-
-
-def _compare(
-    bench: Workbench, name: str, exchange: StoreExchange, *, geometry: ChunkGeometry, num_chunks: int
-) -> CheckDone:
-    """The check for a prompt of `num_chunks` KV chunks and one token."""
-    num_tokens = num_chunks * geometry.chunk_tokens + 1
-    check = check_answer(
-        bench.built, bench.layout, num_tokens, store_and_load=exchange, kv_dtype=bench.kv_dtype
-    )
-    said = "passes" if check.passed else "is blind" if check.blind else "fails"
-    message = (
-        f"the right-answer check of {name} {said}: logits differ by {check.max_difference:.3g} standard deviations "
-        f"({check.tolerance:g} allowed), with rotated chunks by {check.control_difference:.3g}"
-    )
-    result = {
-        "passed": check.passed,
-        "max_difference": check.max_difference,
-        "control_difference": check.control_difference,
-        "tolerance": check.tolerance,
-        "prompt_tokens": num_tokens,
-        "chunk_tokens": geometry.chunk_tokens,
-        "layers": len(bench.built.layers),
-    }
-    code = "blind_answer_check" if check.blind else "wrong_answer"
-    notice = None if check.passed else Notice(code=code, message=message)
-    return CheckDone(f"answer:{name}", result, notice)
 
 
 def _check_scaling(bench: Workbench, tokens: int) -> CheckDone:

@@ -10,8 +10,9 @@ from bench.measure.available import leave_out_unavailable
 from bench.measure.clock import MonotonicClock
 from bench.measure.continuation import require_same
 from bench.measure.folder import hold_folder
-from bench.measure.header import note_findings, notice_company, notice_repeats, open_record
+from bench.measure.header import open_record
 from bench.measure.machine import read_noise
+from bench.measure.notices import note_findings, notice_company, notice_repeats
 from bench.measure.plan import Plan, PlanError
 from bench.measure.policy import Observer, Policy, SearchPolicy
 from bench.measure.prepare import look_ahead, prepare_rounds

@@ -1,0 +1,166 @@
+"""What a sweep says beside its numbers: of the machine it shares, of what its preflight found, of what was read again."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.measure.preflight import Findings
+from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo
+from bench.measure.setup import LoadSeries, Setup, name_hybrid
+from bench.measure.site import Site
+from bench.measure.stores import store_bytes
+from kvio.backends import find_backend
+
+FAILED = "series_failed"  # as of one that breaks in mid-sweep
+BUSY_SHARE = 0.25  # of all cores, above which timings are noise
+# notices of what each part of a sweep finds out for itself: the next part measures again what one had to leave out
+FOUND_ANEW = frozenset(
+    {
+        "failed",
+        FAILED,
+        "lengths_dropped",
+        "length_refused",
+        "series_skipped",
+        "answer_unchecked",
+        "slow_dtype",
+    }
+)
+
+
+def notice_company(busy_share: float, other_runs: int, *, when: str = "began") -> tuple[Notice, ...]:
+    """Say so when others are at work on the machine: whatever is measured then is disturbed.
+
+    Args:
+        busy_share: of all cores, 0 to 1, taken by other work.
+        other_runs: sweeps seen at work on the same drive.
+        when: what the sweep did when they were seen.
+    """
+    found = []
+    if busy_share > BUSY_SHARE:
+        message = (
+            f"other work took {busy_share:.0%} of the processor when the sweep {when}: expect wide intervals"
+        )
+        found.append(Notice(code="busy_machine", message=message))
+    if other_runs:
+        message = (
+            f"{other_runs} other sweep(s) used the same folder when this one {when}: each disturbs the other"
+        )
+        found.append(Notice(code="another_run", message=message))
+    return tuple(found)
+
+
+def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
+    """The header with what the preflight found; each notice once, however often a sweep is resumed.
+
+    What an earlier part said of things that this one finds out anew goes: it is said again if it is still true.
+    """
+    harness = {"startup_s": findings.startup_s, **run.harness}
+    broken = {name: reason for load, reason in findings.failed.items() for name in (load, name_hybrid(load))}
+    reasons = {**findings.skipped, **broken}
+    tried_again = {notice.message.partition(":")[0] for notice in run.notices if notice.code == FAILED}
+    series = {
+        name: _skip(info, reasons.get(name)) if name in tried_again | reasons.keys() else info
+        for name, info in run.series.items()
+    }
+    notices = [
+        Notice(code="length_refused", message=f"{length} tokens: {reason}")
+        for length, reason in findings.refused.items()
+    ]
+    notices += _notice_broken(series, broken)
+    checks = {**run.checks, **findings.checks}
+    layers = findings.layers or run.built_layers
+    found_anew = FOUND_ANEW if "scaling" in run.checks else FOUND_ANEW | {"scaling_unchecked"}
+    unsaid = {name: info for name, info in series.items() if name not in broken}
+    notices += [*findings.notices, *_notice_skipped(unsaid), *_notice_unchecked(run, series, checks)]
+    if layers is not None and layers.scaled and "scaling" not in checks:
+        message = "the error of scaling a few layers was not measured: the preflight had no time for it"
+        notices.append(
+            Notice(code="scaling_unchecked", message=f"{message}; a longer --budget gives it some")
+        )
+    kept = [notice for notice in run.notices if notice.code not in found_anew]
+    return run.model_copy(
+        update={
+            "series": series,
+            "checks": checks,
+            "built_layers": layers,
+            "harness": harness,
+            "notices": tuple(dict.fromkeys((*kept, *notices))),
+        }
+    )
+
+
+def _skip(info: SeriesInfo, reason: str | None) -> SeriesInfo:
+    """The series as skipped for `reason`; None: as one that is measured."""
+    settings = {name: value for name, value in info.settings.items() if name != "skipped"}
+    return info.model_copy(
+        update={"settings": settings if reason is None else {**settings, "skipped": reason}}
+    )
+
+
+def _notice_broken(series: Mapping[str, SeriesInfo], reasons: Mapping[str, str]) -> list[Notice]:
+    return [
+        Notice(code=FAILED, message=f"{name}: its check failed, so it was left out: {reason}")
+        for name, reason in reasons.items()
+        if name in series
+    ]
+
+
+def _notice_skipped(series: Mapping[str, SeriesInfo]) -> list[Notice]:
+    return [
+        Notice(code="series_skipped", message=f"{name}: skipped: {info.skipped}", suspect=False)
+        for name, info in series.items()
+        if info.skipped is not None
+    ]
+
+
+def _notice_unchecked(
+    run: RunRecord, series: Mapping[str, SeriesInfo], checks: Mapping[str, Any]
+) -> list[Notice]:
+    """One for each series that brings bytes in and whose right-answer check the preflight had no time for."""
+    if run.plan.simulation is not None:
+        return []
+    loading = [
+        name
+        for name, info in series.items()
+        if info.arm in {"load", "hybrid"} and info.skipped is None and _moves_bytes(info)
+    ]
+    message = "the preflight had no time for its right-answer check; a longer --budget gives it some"
+    return [
+        Notice(code="answer_unchecked", message=f"{name}: {message}")
+        for name in loading
+        if f"answer:{name}" not in checks
+    ]
+
+
+def _moves_bytes(info: SeriesInfo) -> bool:
+    backend = info.settings.get("backend")
+    return backend is not None and find_backend(str(backend)).moves_bytes
+
+
+def _reads_files(load: LoadSeries) -> bool:
+    kind = find_backend(load.spec.backend)
+    return kind.from_storage and not kind.on_server
+
+
+def notice_repeats(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple[Notice, ...]:
+    """Say so when more was read from files than there are: some were read again.
+
+    Args:
+        samples: of these files alone: a sweep that is gone on with writes its files anew.
+    """
+    if site.scratch is None:
+        return ()
+    found = []
+    from_files = {load.name for load in setup.loads if _reads_files(load)}
+    for name, held_bytes in store_bytes(setup, site.scratch).items():
+        if name not in from_files:
+            continue
+        readers = {name, name_hybrid(name)}
+        loaded_bytes = sum(s.outcome.num_bytes or 0 for s in samples if s.case.series in readers)
+        if loaded_bytes > held_bytes > 0:
+            message = (
+                f"{name}: {loaded_bytes / 1e9:.2f} GB were loaded from {held_bytes / 1e9:.2f} GB of files; a cache "
+                f"below this system's page cache, which no counter here sees, may have answered; "
+                f"--working-set makes the files larger"
+            )
+            found.append(Notice(code="bytes_read_again", message=message, suspect=False))
+    return tuple(found)
