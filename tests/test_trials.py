@@ -29,10 +29,10 @@ NOISES = {
 MOST_ROUNDS = 24  # a sweep goes on until it is precise, where the budget allows
 
 
-def sweep(how: str, truth: Truth, noise: Noise, seed: int) -> Swept:
+def sweep(how: str, truth: Truth, noise: Noise, seed: int, *, num_rounds: int = MOST_ROUNDS) -> Swept:
     rng = np.random.default_rng([seed, 20])
     if how == "adaptive":
-        return sweep_adaptively(truth, noise, setting=Setting(num_rounds=MOST_ROUNDS), rng=rng)
+        return sweep_adaptively(truth, noise, setting=Setting(num_rounds=num_rounds), rng=rng)
     return sweep_grid(POWERS, truth, noise, setting=Setting(), rng=rng)
 
 
@@ -90,7 +90,7 @@ VERDICTS = {
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_each_verdict_is_reached_when_it_is_the_truth(how: str, verdict: str) -> None:
     found = Counter(
-        read_band(RoundBand(sweep(how, VERDICTS[verdict], Noise(0.03), seed).curves)).verdict
+        read_band(RoundBand(sweep(how, VERDICTS[verdict], Noise(0.03), seed, num_rounds=8).curves)).verdict
         for seed in range(60)
     )
     assert found[verdict] >= 57
