@@ -28,7 +28,7 @@ def _fit(folder: Path, *leave_out: int) -> SweepModel:
 
 @pytest.mark.parametrize("folder", [PLAIN, LIMITED], ids=["plain", "limited"])
 def test_a_length_that_was_left_out_is_predicted_within_10_percent(folder: Path) -> None:
-    """Beyond both ends too, but for recompute below the shortest: there the fixed cost decides (docs/model.md)."""
+    """Beyond both ends too."""
     points = usable_points(*_read(folder))
     assert len(points) >= 4
     for point in points:
@@ -36,22 +36,23 @@ def test_a_length_that_was_left_out_is_predicted_within_10_percent(folder: Path)
         model = _fit(folder, tokens)
         assert point.recompute_s is not None
         assert point.load_s is not None
-        most = 0.15 if tokens < model.measured[0] else 0.10
-        assert model.recompute_s(tokens) == pytest.approx(point.recompute_s.value, rel=most)
+        assert model.recompute_s(tokens) == pytest.approx(point.recompute_s.value, rel=0.10)
         assert model.fixed_s(tokens) + model.move_s(tokens) == pytest.approx(point.load_s.value, rel=0.10)
 
 
-@pytest.mark.parametrize("folder", [PLAIN, LIMITED], ids=["plain", "limited"])
-def test_the_interval_of_a_length_that_was_left_out_holds_what_was_measured(folder: Path) -> None:
-    for point in usable_points(*_read(folder)):
-        tokens, model = point.prefix_tokens, _fit(folder, point.prefix_tokens)
-        assert point.recompute_s is not None
-        assert point.load_s is not None
-        assert (
-            model.recompute_s(tokens, "low") <= point.recompute_s.value <= model.recompute_s(tokens, "high")
-        )
-        low, high = (model.fixed_s(tokens, pick) + model.move_s(tokens, pick) for pick in ("low", "high"))
-        assert low <= point.load_s.value <= high
+def test_of_twenty_intervals_of_left_out_lengths_nineteen_hold_what_was_measured() -> None:
+    held: list[bool] = []
+    for folder in (PLAIN, LIMITED):
+        for point in usable_points(*_read(folder)):
+            tokens, model = point.prefix_tokens, _fit(folder, point.prefix_tokens)
+            assert point.recompute_s is not None
+            assert point.load_s is not None
+            low, high = (model.recompute_s(tokens, pick) for pick in ("low", "high"))
+            held.append(low <= point.recompute_s.value <= high)
+            low, high = (model.fixed_s(tokens, pick) + model.move_s(tokens, pick) for pick in ("low", "high"))
+            held.append(low <= point.load_s.value <= high)
+    assert len(held) >= 20
+    assert sum(held) >= 0.95 * len(held)
 
 
 def test_the_docs_say_what_the_left_out_lengths_are_off_by() -> None:
