@@ -37,12 +37,12 @@ class Setting:
     bytes_per_s: float | None = None
 
 
-def build_model(model: Model, setting: Setting, devices: Devices, *, must_fit: bool = True) -> CostModel:
+def build_model(model: Model, setting: Setting, devices: Devices) -> CostModel:
     """The cost model of `model` in that setting.
 
     Raises:
         CatalogError: a name or dtype is unknown, or a figure without which nothing can be said; weights that do
-            not fit the GPUs, unless `must_fit` is off.
+            not fit the GPUs.
     """
     dtype = read_weight_dtype(setting.dtype)
     gpu, engine = devices.find_gpu(setting.gpu), devices.find_engine(setting.engine)
@@ -67,7 +67,7 @@ def build_model(model: Model, setting: Setting, devices: Devices, *, must_fit: b
         storage=storage,
         notices=notices,
     )
-    misfit = say_misfit(cost, gpu, model) if must_fit else None
+    misfit = say_misfit(cost, gpu, model)
     if misfit is not None:
         raise CatalogError(misfit)
     return cost
