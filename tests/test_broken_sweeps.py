@@ -102,6 +102,7 @@ def limit_files() -> Iterator[Callable[[int], None]]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_leaves_whole_rows_no_files_and_can_be_gone_on_with(
     plan: Plan, tmp_path: Path, limit_files: Callable[[int], None]
 ) -> None:

@@ -109,7 +109,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+NEEDS_RANKS = pytest.param("no plan for keys and values", marks=pytest.mark.slow)  # two processes find it out
+
+
+@pytest.mark.parametrize("name", [*(name for name in BAD if "plan" not in name), NEEDS_RANKS])
 def test_what_cannot_be_divided_is_refused_in_one_line_with_exit_code_2(name: str, tmp_path: Path) -> None:
     small = {key: value for key, value in TINY.items() if key != "head_dim"}
     phi3 = small | {"model_type": "phi3", "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
