@@ -4,6 +4,7 @@ fio's own files stand in for the chunk files: one for each object, or one of slo
 Source of the options: fio's HOWTO (fio.readthedocs.io), version 3.33; what a job reads was checked with --write_iolog.
 """
 
+import re
 from dataclasses import dataclass
 
 from kvio.alignment import DIRECT_ALIGN_BYTES
@@ -15,6 +16,7 @@ ENGINES = (
     "libaio",
     "io_uring",
 )  # posix reads as psync does; the others keep several reads in flight
+MARK = "kvcross"  # first word of a description of ours; fio hands it back in its JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def write_job(
 
     Args:
         geometry: of the chunks; its preset sets threads, depth, O_DIRECT and the open pattern.
-        model: named in a comment.
+        model: its name, for a comment and the description.
         engine: one of `ENGINES`.
         directory: where fio makes its files.
         working_set_bytes: bytes of all files together, at most; at least one object for each thread.
@@ -76,6 +78,7 @@ def write_job(
         f"{geometry.chunk_tokens} tokens, {geometry.padded_bytes} bytes, {len(geometry.objects)} object(s) each",
         *(f"# {note}" for note in notes),
         "[global]",
+        f"description={_describe(geometry, model, pattern)}",
         f"directory={directory}",
         f"ioengine={engine}",
         f"iodepth={depth}",
@@ -90,6 +93,28 @@ def write_job(
         f"numjobs={preset.num_threads}",
     ]
     return FioJob("\n".join(lines) + "\n", read_bytes, notes)
+
+
+def plain_name(text: str) -> str:
+    """A name as one word of a description."""
+    return re.sub(r"[^\w./:+-]", "_", text)
+
+
+def read_description(text: str) -> dict[str, str]:
+    """What a job of ours says of itself; empty for the description of any other job.
+
+    The names: model, layout, chunk_bytes and request_bytes, as a sweep's series has them, and block_bytes of a read.
+    """
+    mark, *words = text.split() or [""]
+    return {name: value for name, _, value in (word.partition("=") for word in words)} if mark == MARK else {}
+
+
+def _describe(geometry: ChunkGeometry, model: str, pattern: list[str]) -> str:
+    block_bytes = next(line.removeprefix("bs=") for line in pattern if line.startswith("bs="))
+    return (
+        f"{MARK} model={plain_name(model)} layout={geometry.preset.name} chunk_bytes={geometry.padded_bytes} "
+        f"request_bytes={geometry.preset.request_bytes or geometry.slot_bytes} block_bytes={block_bytes}"
+    )
 
 
 def _one_line(text: str) -> str:

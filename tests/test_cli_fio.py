@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.measure.record import read_run
+from bench.show.fio_match import reading_of
 from tests.test_cli import ROOT, run_bench
 from tests.test_fio_figures import OUTPUT
 
@@ -33,14 +35,47 @@ def test_the_job_runs_and_its_output_is_compared_with_a_sweep(tmp_path: Path) ->
         str(tmp_path),
     ]
     job = run_bench("fio", "--model", "qwen3-8b", *asked, cwd=tmp_path).stdout
-    (tmp_path / "job.fio").write_text(job)
-    fio = ["fio", "--output-format=json", "--output=out.json", "job.fio"]
-    subprocess.run(fio, cwd=tmp_path, check=True, timeout=60)
+    _run_fio(job, tmp_path)
     finished = run_bench("fio", "compare", "out.json", "--results", RESULT, cwd=tmp_path)
-    assert finished.returncode == 0, finished.stderr
+    assert finished.returncode == 3, finished.stderr
     lines = finished.stdout.splitlines()
     assert lines[1].split()[:3] == ["fio", "kv-lmcache", "psync"]
-    assert lines[2].startswith("sweep")
+    assert "model: Qwen/Qwen3-8B, here Qwen/Qwen3-0.6B; layout: lmcache, here best" in lines[2]
+    assert "[" in lines[2] and lines[2].split("]")[1].split()[0] == "—"  # no share of fio's rate
+    said = lines[-1].partition("python -m bench ")[2].split()
+    like = run_bench(*said, "--working-set", "64MiB", "--data-dir", str(tmp_path), cwd=tmp_path)
+    _run_fio(like.stdout, tmp_path)
+    finished = run_bench("fio", "compare", "out.json", "--results", RESULT, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert float(finished.stdout.splitlines()[2].split("]")[1].split()[0]) > 0
+
+
+def _run_fio(job: str, folder: Path) -> None:
+    (folder / "job.fio").write_text(job)
+    fio = ["fio", "--output-format=json", "--output=out.json", "job.fio"]
+    subprocess.run(fio, cwd=folder, check=True, timeout=60)
+
+
+def test_the_newest_sweep_that_read_as_fio_did_is_taken_and_without_one_that_is_one_line(
+    tmp_path: Path,
+) -> None:
+    reading = reading_of(read_run(RESULT), "posix/best")
+    job = {**OUTPUT["jobs"][0], "job options": {"numjobs": str(reading.in_flight)}}  # type: ignore[index]
+    size = int(reading.read_bytes or 0)
+    job["read"] = {**job["read"], "io_bytes": 8 * size, "total_ios": 8}
+    for name, run_id in (("old", RESULT.name), ("new", "29991231T000000Z-000000")):
+        shutil.copytree(RESULT, tmp_path / "results" / name / "machine" / run_id)
+    newer = tmp_path / "results/new/machine/29991231T000000Z-000000/run.json"
+    newer.write_text(newer.read_text().replace('"cache_state": "direct"', '"cache_state": "cold"'))
+    (tmp_path / "fio.json").write_text(json.dumps({**OUTPUT, "jobs": [job]}))
+    finished = run_bench("fio", "compare", "fio.json", cwd=tmp_path)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout.splitlines()[-1] == f"sweep: results/old/machine/{RESULT.name}"
+    shutil.rmtree(tmp_path / "results/old")
+    finished = run_bench("fio", "compare", "fio.json", cwd=tmp_path)
+    assert finished.returncode == 2
+    assert "(posix/best): direct, here buffered; a job that does: python -m bench fio" in finished.stderr
+    assert finished.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,20 @@ import pytest
 
 from bench.analyse.analysis import analyse
 from bench.analyse.answer import Estimate, Point
+from bench.measure.record import SeriesInfo
 from bench.show.fio_figures import FioError, FioFigures, compare_fio, read_fio, split_points
+from bench.show.fio_match import Reading
+from tests.sweeps import make_run
 from tests.tier_sweeps import DISK, MEMORY, OBJECTS, make_tier_run, make_tier_samples
 
 OUTPUT = {
     "fio version": "fio-3.33",
-    "global options": {"ioengine": "psync", "direct": "1"},
+    "global options": {"ioengine": "psync", "direct": "1", "iodepth": "8"},
     "jobs": [
         {
             "jobname": "kv-lmcache",
             "error": 0,
+            "job options": {"numjobs": "4"},
             "read": {
                 "io_bytes": 4_194_304,
                 "bw_bytes": 2_000_000_000,
@@ -28,6 +32,15 @@ OUTPUT = {
         }
     ],
 }
+READING = Reading(
+    model=None,
+    layout=None,
+    chunk_bytes=None,
+    request_bytes=1_048_576.0,
+    read_bytes=1_048_576.0,
+    direct=True,
+    in_flight=4,  # psync reads one at a time, whatever iodepth
+)
 
 
 def _written(tmp_path: Path, content: object) -> Path:
@@ -38,7 +51,7 @@ def _written(tmp_path: Path, content: object) -> Path:
 
 def test_figures_are_in_bytes_and_seconds(tmp_path: Path) -> None:
     assert read_fio(_written(tmp_path, OUTPUT)) == (
-        FioFigures("kv-lmcache", "psync", True, 2e9, 1_048_576.0, 0.0009, 0.004),
+        FioFigures("kv-lmcache", "psync", READING, 2e9, 0.0009, 0.004),
     )
 
 
@@ -68,7 +81,17 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
         read_fio(tmp_path / "none.json")
 
 
-def test_the_table_gives_each_rate_and_its_share_of_the_fastest_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("request_bytes", "said"),
+    [
+        (1_048_576, "0.50 1 MiB — —"),
+        (4_194_304, "— 4 MiB — — read: 1 MiB, here 4 MiB"),
+    ],
+    ids=["alike", "otherwise"],
+)
+def test_the_table_gives_the_share_of_the_fastest_job_only_where_both_read_alike(
+    tmp_path: Path, request_bytes: int, said: str
+) -> None:
     jobs = read_fio(_written(tmp_path, OUTPUT))
     rate = Estimate(1e9, 0.9e9, 1.1e9)
     times = {"recompute_s": None, "load_s": None, "ratio": None, "load_p95_s": None, "load_p99_s": None}
@@ -85,9 +108,19 @@ def test_the_table_gives_each_rate_and_its_share_of_the_fastest_job(tmp_path: Pa
         recompute_scaled=False,
         **times,
     )
-    lines = [" ".join(line.split()) for line in compare_fio(jobs, [point]).splitlines()]
-    assert lines[1] == "fio kv-lmcache psync direct 2 1.00 1 MiB 0.9 ms 4 ms"
-    assert lines[2] == "sweep posix/best 4,096 tokens 1 [0.9–1.1] 0.50 — — —"
+    settings = {
+        "preset": "best",
+        "cache_state": "direct",
+        "chunk_bytes": 9_437_184,
+        "queue_depth": 4,
+        "request_bytes": request_bytes,
+    }
+    series = {"posix/best": SeriesInfo(arm="load", label="posix", settings=settings)}
+    table, any_alike = compare_fio(jobs, [point], make_run(series=series))
+    lines = [" ".join(line.split()) for line in table.splitlines()]
+    assert lines[1] == "fio kv-lmcache psync direct, 4 in flight 2 1.00 1 MiB 0.9 ms 4 ms"
+    assert lines[2] == f"sweep posix/best 4,096 tokens 1 [0.9–1.1] {said}"
+    assert any_alike == (request_bytes == 1_048_576)
 
 
 def test_only_what_was_read_from_files_is_put_beside_fio() -> None:
@@ -103,4 +136,16 @@ def test_what_fio_itself_writes_is_read(tmp_path: Path) -> None:
     asked = ["--name=kv", "--rw=read", "--bs=64k", "--size=1m", "--ioengine=psync", "--output-format=json"]
     subprocess.run(["fio", *asked, "--output=fio.json"], cwd=tmp_path, check=True, timeout=60)
     (found,) = read_fio(tmp_path / "fio.json")
-    assert (found.name, found.request_bytes) == ("kv", 65_536)
+    assert (found.name, found.reading.read_bytes, found.reading.direct) == ("kv", 65_536, False)
+    assert found.reading.in_flight == 1
+
+
+def test_a_job_that_is_there_once_for_each_thread_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FioError, match=r"job kv-lmcache is there 2 times.*group_reporting"):
+        read_fio(_written(tmp_path, {**OUTPUT, "jobs": OUTPUT["jobs"] * 2}))  # type: ignore[operator]
+
+
+def test_what_is_no_number_among_the_options_is_refused(tmp_path: Path) -> None:
+    job = {**OUTPUT["jobs"][0], "job options": {"numjobs": "4k"}}  # type: ignore[index]
+    with pytest.raises(FioError, match="job kv-lmcache: not the options of a job"):
+        read_fio(_written(tmp_path, {**OUTPUT, "jobs": [job]}))

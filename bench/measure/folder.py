@@ -65,7 +65,12 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
+def find_results(root: Path) -> list[Path]:
+    """The result folders below `root`, newest first by run id."""
+    folders = [path.parent for path in root.glob("*/*/*/run.json")]
+    return sorted(folders, key=lambda folder: folder.name, reverse=True)
+
+
 def find_latest(root: Path) -> Path | None:
-    """The newest result folder below `root`, by run id; None when there is none."""
-    found = sorted((path.parent for path in root.glob("*/*/*/run.json")), key=lambda folder: folder.name)
-    return found[-1] if found else None
+    """The newest result folder below `root`; None when there is none."""
+    return next(iter(find_results(root)), None)

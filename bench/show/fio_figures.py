@@ -10,11 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bench.analyse.answer import Estimate, Point
 from bench.analyse.tiers import find_place
 from bench.measure.record import RunRecord
+from bench.show.fio_match import Reading, differences, reading_of, say_sizes
 from bench.show.numbers import MISSING, printable
 from bench.show.table import align
 from kvio.errors import UserError
+from kvio.fiojob import read_description
 
 FILE_PLACES = frozenset({"local disk", "network storage"})
+SYNCHRONOUS = frozenset(
+    {"psync", "sync", "vsync", "pvsync", "pvsync2", "mmap"}
+)  # one read at a time, whatever iodepth
 
 
 class FioError(UserError):
@@ -39,6 +44,8 @@ class _Job(BaseModel):
     model_config = ConfigDict(extra="ignore")
     jobname: str
     error: int = 0
+    desc: str = ""
+    options: dict[str, str] = Field(default={}, alias="job options")
     read: _Reads
 
 
@@ -53,18 +60,16 @@ class FioFigures:
     """What one job of fio read.
 
     Args:
-        name: the job's.
-        engine, direct: as fio was told; None where it does not say.
+        name, engine: the job's; no engine where it does not say.
+        reading: how it read.
         bytes_per_s: over all threads.
-        request_bytes: mean size of a read.
         latency_p50_s, latency_p99_s: of one read; None where fio does not say.
     """
 
     name: str
     engine: str | None
-    direct: bool | None
+    reading: Reading
     bytes_per_s: float
-    request_bytes: float
     latency_p50_s: float | None
     latency_p99_s: float | None
 
@@ -73,7 +78,7 @@ def read_fio(path: Path) -> tuple[FioFigures, ...]:
     """The jobs in what `fio --output-format=json` wrote; lines before the JSON are skipped.
 
     Raises:
-        FioError: not readable, not fio's JSON, a job failed or read nothing.
+        FioError: not readable, not fio's JSON, a job failed, read nothing, or is there once for each of its threads.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -87,7 +92,14 @@ def read_fio(path: Path) -> tuple[FioFigures, ...]:
         raise FioError(f"{path}: not the JSON of fio: {where}: {first['msg']}") from None
     except (ValueError, RecursionError) as error:
         raise FioError(f"{path}: not JSON ({error}); run fio with --output-format=json") from None
-    return tuple(_figures(path, job, output.global_options) for job in output.jobs)
+    names = [job.jobname for job in output.jobs]
+    for name in names:
+        if names.count(name) > 1:
+            raise FioError(
+                f"{path}: job {printable(name)} is there {names.count(name)} times, each with a part of its reads; "
+                f"run fio with group_reporting"
+            )
+    return tuple(_figures(path, job, output.global_options | job.options) for job in output.jobs)
 
 
 def _figures(path: Path, job: _Job, options: dict[str, str]) -> FioFigures:
@@ -96,20 +108,46 @@ def _figures(path: Path, job: _Job, options: dict[str, str]) -> FioFigures:
     if not job.read.total_ios:
         raise FioError(f"{path}: job {printable(job.jobname)} read nothing")
     percentiles = job.read.clat_ns.percentile
-    direct = options.get("direct")
     return FioFigures(
         name=job.jobname,
         engine=options.get("ioengine"),
-        direct=None if direct is None else direct != "0",
+        reading=_reading(path, job, options),
         bytes_per_s=job.read.bw_bytes,
-        request_bytes=job.read.io_bytes / job.read.total_ios,
         latency_p50_s=_seconds(percentiles.get("50.000000")),
         latency_p99_s=_seconds(percentiles.get("99.000000")),
     )
 
 
+def _reading(path: Path, job: _Job, options: dict[str, str]) -> Reading:
+    """How a job read: what it says of itself counts only while its reads are of the size that it says."""
+    said = read_description(job.desc)
+    read_bytes = job.read.io_bytes / job.read.total_ios
+    try:
+        depth = 1 if options.get("ioengine", "psync") in SYNCHRONOUS else int(options.get("iodepth", "1"))
+        in_flight = depth * int(options.get("numjobs", "1"))
+        known = bool(said) and abs(int(said["block_bytes"]) / read_bytes - 1) < 0.01
+        sizes = {name: int(said[name]) for name in ("chunk_bytes", "request_bytes")} if known else {}
+    except (ValueError, KeyError) as error:
+        raise FioError(f"{path}: job {printable(job.jobname)}: not the options of a job: {error}") from None
+    return Reading(
+        model=said.get("model") if known else None,
+        layout=said.get("layout") if known else None,
+        chunk_bytes=sizes.get("chunk_bytes"),
+        request_bytes=sizes.get("request_bytes", read_bytes),
+        read_bytes=read_bytes,
+        direct=options.get("direct", "0") != "0",
+        in_flight=in_flight,
+    )
+
+
 def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def file_series(run: RunRecord) -> tuple[str, ...]:
+    """The load series that read files of a local or network file system."""
+    loads = [name for name, info in run.series.items() if info.arm == "load" and info.skipped is None]
+    return tuple(name for name in loads if find_place(run, name) in FILE_PLACES)
 
 
 def split_points(run: RunRecord, points: Sequence[Point]) -> tuple[tuple[Point, ...], str]:
@@ -120,40 +158,55 @@ def split_points(run: RunRecord, points: Sequence[Point]) -> tuple[tuple[Point, 
     return kept, ", ".join(others)
 
 
-def compare_fio(jobs: Sequence[FioFigures], points: Sequence[Point]) -> str:
-    """A table: each job of fio, then each measured length of a sweep with its share of the fastest job's rate.
+def compare_fio(jobs: Sequence[FioFigures], points: Sequence[Point], run: RunRecord) -> tuple[str, bool]:
+    """A table: each job of fio, then each measured length of a sweep with its share of the fastest job that read alike.
 
     Args:
         jobs: of fio.
         points: of a sweep on the same storage; the longest lengths are those to compare, since fio reads all
             of its files and pays no first-token step.
+        run: the header of that sweep.
+
+    Returns:
+        The table, and whether any series was read as a job did.
     """
     fastest = max(job.bytes_per_s for job in jobs)
-    rows = [("who", "what", "GB/s [95 %]", "of fio", "read", "p50", "p99")]
+    rows: list[tuple[str, ...]] = [
+        ("who", "what", "GB/s [95 %]", "of fio", "read", "p50", "p99", "read otherwise than fio")
+    ]
     for job in jobs:
-        how = " ".join(
-            part for part in (job.engine, {True: "direct", False: "buffered", None: None}[job.direct]) if part
-        )
+        how = f"{job.engine or ''} {job.reading.cache}, {job.reading.in_flight} in flight"
         rows.append(
             (
                 "fio",
-                f"{printable(job.name)} {printable(how)}".strip(),
+                f"{printable(job.name)} {printable(how).strip()}",
                 f"{job.bytes_per_s / 1e9:.3g}",
                 f"{job.bytes_per_s / fastest:.2f}",
-                f"{job.request_bytes / 2**20:.3g} MiB",
+                say_sizes(job.reading.read_bytes),
                 _milliseconds(job.latency_p50_s),
                 _milliseconds(job.latency_p99_s),
+                "",
             )
         )
-    rows += [_row(point, fastest) for point in points if point.bytes_per_s is not None]
-    return "\n".join(align(rows))
+    rated = [point for point in points if point.bytes_per_s is not None]
+    rows += [_row(point, jobs, reading_of(run, point.series)) for point in rated]
+    alike = {point.series for point in rated if find_alike(jobs, reading_of(run, point.series))}
+    return "\n".join(align(rows)), bool(alike)
 
 
-def _row(point: Point, fastest: float) -> tuple[str, str, str, str, str, str, str]:
+def find_alike(jobs: Sequence[FioFigures], reading: Reading) -> tuple[FioFigures, ...]:
+    """The jobs that read as a series of a sweep did."""
+    return tuple(job for job in jobs if not differences(job.reading, reading))
+
+
+def _row(point: Point, jobs: Sequence[FioFigures], reading: Reading) -> tuple[str, ...]:
     rate = point.bytes_per_s
-    share = MISSING if rate is None else f"{rate.value / fastest:.2f}"
+    alike = [job.bytes_per_s for job in find_alike(jobs, reading)]
+    share = MISSING if rate is None or not alike else f"{rate.value / max(alike):.2f}"
     what = f"{printable(point.series)} {point.prefix_tokens:,} tokens"
-    return ("sweep", what, _gigabytes(rate), share, MISSING, MISSING, MISSING)
+    nearest = min((differences(job.reading, reading) for job in jobs), key=len)
+    size = MISSING if reading.read_bytes is None else say_sizes(reading.read_bytes)
+    return ("sweep", what, _gigabytes(rate), share, size, MISSING, MISSING, "; ".join(nearest))
 
 
 def _gigabytes(rate: Estimate | None) -> str:

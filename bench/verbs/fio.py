@@ -1,5 +1,6 @@
 """`fio`: a layout's read pattern as a fio job, and fio's figures beside a sweep's."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,16 +8,28 @@ import typer
 
 from bench.analyse.analysis import analyse
 from bench.catalog.config import resolve_model
+from bench.measure.folder import find_results
 from bench.measure.plan import LoadSpec, PlanError
 from bench.measure.queue_depth import QueueDepth, spread_depth
 from bench.measure.record import read_run, read_samples
 from bench.measure.units import parse_bytes
-from bench.show.fio_figures import FioError, compare_fio, read_fio, split_points
-from bench.verbs.options import SCRATCH, newest_results, option, out, parsed
+from bench.show.fio_figures import (
+    FioError,
+    FioFigures,
+    compare_fio,
+    file_series,
+    find_alike,
+    read_fio,
+    split_points,
+)
+from bench.show.fio_match import differences, reading_of, say_job
+from bench.verbs.options import RESULTS, SCRATCH, newest_results, option, out, parsed
 from kvio.backends import find_backend
 from kvio.chunks import ChunkGeometry
 from kvio.fiojob import ENGINES, write_job
 from kvio.presets import PRESETS, Preset, adapt_preset, find_preset
+
+SUSPECT = 3
 
 fio = typer.Typer(
     invoke_without_command=True, help="A layout's read pattern as a fio job; fio beside a sweep."
@@ -60,7 +73,7 @@ def write(
     resolved = resolve_model(model)
     job = write_job(
         ChunkGeometry(resolved.geometry.layout(kv_dtype, tp), preset),
-        model=model,
+        model=resolved.name,
         engine=engine,
         directory=str(data_dir),
         working_set_bytes=parsed(parse_bytes, working_set) or 0,
@@ -83,11 +96,13 @@ def _spread(
 @fio.command("compare")
 def compare(
     output: Annotated[Path, typer.Argument(help="what fio --output-format=json wrote")],
-    results: Annotated[Path | None, option("result folder of a sweep; default the newest")] = None,
+    results: Annotated[
+        Path | None, option("result folder of a sweep; default the newest that read as a job of fio did")
+    ] = None,
 ) -> None:
     """Fio's figures beside those of a sweep."""
     jobs = read_fio(output)
-    folder = results or newest_results()
+    folder = results or _newest_alike(jobs)
     run, (samples, _) = read_run(folder), read_samples(folder)
     points, left_out = split_points(run, analyse(run, samples).points)
     if not points:
@@ -95,7 +110,34 @@ def compare(
             f"{folder}: nothing here was read from files as fio reads them ({left_out or 'nothing was loaded'}); "
             f"try --results with a sweep of posix or uring on the drive that fio measured"
         )
-    out.print(compare_fio(jobs, points), markup=False)
+    table, any_alike = compare_fio(jobs, points, run)
+    out.print(table, markup=False)
     if left_out:
         out.print(f"left out, since fio reads files: {left_out}", markup=False)
     out.print(f"sweep: {folder}", markup=False)
+    if not any_alike:
+        out.print(f"nothing was read alike; a job that is: {say_job(run, points[0].series)}", markup=False)
+        raise typer.Exit(SUSPECT)
+
+
+def _newest_alike(jobs: Sequence[FioFigures]) -> Path:
+    """The newest sweep of which a series read files as a job did; the newest of all where it read no files.
+
+    Raises:
+        FioError: there are sweeps, but none is alike; it says how the newest differs.
+        RecordError: there is no sweep.
+    """
+    newest = newest_results()
+    for folder in find_results(RESULTS):
+        run = read_run(folder)
+        if any(find_alike(jobs, reading_of(run, series)) for series in file_series(run)):
+            return folder
+    run = read_run(newest)
+    found = file_series(run)
+    if not found:
+        return newest
+    differing = differences(jobs[0].reading, reading_of(run, found[0]))
+    raise FioError(
+        f"no sweep below {RESULTS} read as fio did; the newest, {newest} ({found[0]}): {'; '.join(differing)}; "
+        f"a job that does: {say_job(run, found[0])}; or name one with --results"
+    )

@@ -1,0 +1,106 @@
+"""Whether fio read as a series of a sweep did: only then is one's rate a share of the other's."""
+
+from dataclasses import dataclass
+
+from bench.measure.record import RunRecord
+from bench.show.numbers import printable
+from kvio.fiojob import plain_name
+from kvio.presets import PRESETS
+
+MIB = 2**20
+NEAR = 0.01  # sizes this near are the same: a header or a shorter last read moves the mean
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How something read.
+
+    Args:
+        model, layout, chunk_bytes: whose chunks; None where it does not say.
+        request_bytes: as the layout has it.
+        read_bytes: of one read.  None where it is not known.
+        direct: past the page cache; None where it is not known.
+        in_flight: reads over all threads; None where it is not known.
+    """
+
+    model: str | None
+    layout: str | None
+    chunk_bytes: int | None
+    request_bytes: float | None
+    read_bytes: float | None
+    direct: bool | None
+    in_flight: int | None
+
+    @property
+    def cache(self) -> str:
+        """Through the page cache, or past it."""
+        return {True: "direct", False: "buffered", None: "page cache not recorded"}[self.direct]
+
+
+def reading_of(run: RunRecord, series: str) -> Reading:
+    """How a load series of a sweep read."""
+    settings = run.series[series].settings if series in run.series else {}
+    preset, request = PRESETS.get(str(settings.get("preset"))), settings.get("request_bytes")
+    sizes = [size for size in (request, settings.get("chunk_bytes")) if size is not None]
+    by_plane = preset is None or preset.plane_reads  # a read then ends with each plane, whatever the request
+    cache = settings.get("cache_state")
+    return Reading(
+        model=run.model_name,
+        layout=settings.get("preset"),
+        chunk_bytes=settings.get("chunk_bytes"),
+        request_bytes=request,
+        read_bytes=None if by_plane or request is None else min(sizes),
+        direct=None if cache is None else cache == "direct",
+        in_flight=settings.get("queue_depth"),
+    )
+
+
+def differences(fio: Reading, sweep: Reading) -> tuple[str, ...]:
+    """What fio did otherwise, each as "fio's, sweep's"; empty where both read alike.
+
+    A job that says whose chunks it reads must read the same ones; any other, reads of the same size.
+    """
+    found = []
+    if fio.model is not None and fio.model != plain_name(sweep.model or ""):
+        found.append(f"model: {printable(fio.model)}, here {printable(sweep.model or 'not recorded')}")
+    if fio.layout is not None and fio.layout != sweep.layout:
+        found.append(f"layout: {printable(fio.layout)}, here {printable(sweep.layout or 'not recorded')}")
+    same_chunks = fio.chunk_bytes is not None and not found
+    if same_chunks and fio.chunk_bytes != sweep.chunk_bytes:
+        found.append(f"chunk: {say_sizes(fio.chunk_bytes)}, here {say_sizes(sweep.chunk_bytes)}")
+    mine, theirs = (
+        (fio.request_bytes, sweep.request_bytes) if same_chunks else (fio.read_bytes, sweep.read_bytes)
+    )
+    if mine is None or theirs is None or abs(mine / theirs - 1) > NEAR:
+        found.append(f"read: {say_sizes(mine)}, here {say_sizes(theirs)}")
+    if fio.direct != sweep.direct:
+        found.append(f"{fio.cache}, here {sweep.cache}")
+    if fio.in_flight != sweep.in_flight:
+        found.append(f"in flight: {fio.in_flight}, here {sweep.in_flight or 'not recorded'}")
+    return tuple(found)
+
+
+def say_sizes(num_bytes: float | None) -> str:
+    """A size in MiB."""
+    return "not recorded" if num_bytes is None else f"{num_bytes / MIB:.3g} MiB"
+
+
+def say_job(run: RunRecord, series: str) -> str:
+    """The command that writes the job which reads as this series did."""
+    reading = reading_of(run, series)
+    settings = run.series[series].settings if series in run.series else {}
+    asked = {
+        "--model": run.plan.model,
+        "--kv-dtype": run.plan.kv_dtype or run.plan.dtype,
+        "--tp": None if run.plan.tensor_parallel == 1 else run.plan.tensor_parallel,
+        "--layout": reading.layout,
+        "--engine": "psync" if settings.get("backend") == "posix" else "io_uring",
+        "--chunk-tokens": settings.get("chunk_tokens"),
+        "--queue-depth": reading.in_flight,
+        "--threads": None if settings.get("backend") == "posix" else settings.get("num_threads"),
+        "--request": None if reading.layout != "best" else reading.request_bytes,
+    }
+    flags = [f"{flag} {printable(str(value))}" for flag, value in asked.items() if value is not None]
+    if reading.direct is not None:
+        flags.append("--no-buffered" if reading.direct else "--buffered")
+    return f"python -m bench fio {' '.join(flags)}"
