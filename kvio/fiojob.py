@@ -75,7 +75,7 @@ def write_job(
     depth = 1 if engine == "psync" else in_flight or max(1, preset.queue_depth * len(reads))
     lines = [
         f"# KV chunks of {_one_line(model)} as {preset.stack} {preset.version} lays them out ({preset.name}): "
-        f"{geometry.chunk_tokens} tokens, {geometry.padded_bytes} bytes, {len(geometry.objects)} object(s) each",
+        f"{geometry.chunk_tokens} tokens, {geometry.padded_bytes} bytes, {_count(len(geometry.objects), 'object')} each",
         *(f"# {note}" for note in notes),
         "[global]",
         f"description={_describe(geometry, model, pattern)}",
@@ -115,6 +115,10 @@ def _describe(geometry: ChunkGeometry, model: str, pattern: list[str]) -> str:
         f"{MARK} model={plain_name(model)} layout={geometry.preset.name} chunk_bytes={geometry.padded_bytes} "
         f"request_bytes={geometry.preset.request_bytes or geometry.slot_bytes} block_bytes={block_bytes}"
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _one_line(text: str) -> str:

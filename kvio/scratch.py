@@ -66,6 +66,8 @@ def _make_locked(parent: Path, prefix: str) -> tuple[Path, int]:
             if not parent.is_dir():
                 raise ScratchError(f"{parent}: no such directory; create it or name another") from error
             continue  # a cleaning run removed the newborn directory before it had a lock
+        except NotADirectoryError as error:
+            raise ScratchError(f"{parent}: a file, not a directory; name a directory") from error
         except OSError as error:
             raise ScratchError(f"{parent}: cannot make a scratch directory: {error.strerror}") from error
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -133,6 +133,20 @@ def test_a_way_that_is_inconclusive_makes_the_comparison_unsound() -> None:
     assert not compare([Result(run, few, analyse(run, few))]).is_sound
 
 
+def test_a_statistic_of_which_nothing_can_be_said_has_no_row_but_the_answer_has() -> None:
+    run, samples = make_tier_run((MEMORY,)), make_tier_samples((MEMORY,), lengths=(1000,))
+    rows = compare([Result(run, samples, analyse(run, samples))]).rows
+    assert [(row[6], row[7]) for row in rows] == [("C*", "inconclusive")]
+
+
+def test_revisions_are_said_with_twelve_digits() -> None:
+    one, other = "0123456789abcdef" * 2 + "01234567", "fedcba9876543210" * 2 + "01234567"
+    found = [result(run_id=name, software={"revision": said}) for name, said in (("a", one), ("b", other))]
+    assert compare(found).remarks == (
+        "the software differs: revision: 0123456789ab in a against fedcba987654 in b",
+    )
+
+
 def test_runs_of_scaled_and_of_whole_models_are_told_apart() -> None:
     shallow = [
         replace(s, outcome=replace(s.outcome, measured_layers=4)) if s.case.arm == "recompute" else s

@@ -121,8 +121,14 @@ def test_signs_decided_by_chance_among_undecided_ones_are_no_crossing() -> None:
 
 
 def test_one_length_or_none_is_inconclusive() -> None:
-    assert read_band(band_of([])).reason == "0 length measured by both arms; needs at least 2"
-    assert read_band(band_of([{256.0: 1.0}] * 8)).verdict == "inconclusive"
+    assert read_band(band_of([])).reason == "0 lengths measured by both arms; needs at least 2"
+    one = read_band(band_of([{256.0: 1.0}] * 8))
+    assert one.verdict == "inconclusive"
+    assert one.reason == "1 length measured by both arms; needs at least 2; at 256 tokens load was faster"
+    assert read_band(band_of([{256.0: -1.0}] * 8)).reason.endswith("at 256 tokens recompute was faster")
+    mixed = band_of([{256.0: -1.0}, {256.0: 1.0}] * 4)
+    assert read_band(mixed).reason.endswith("at 256 tokens no arm was surely faster")
+    assert read_band(band_of([{256.0: 1.0}])).reason.endswith("at 256 tokens no arm was surely faster")
 
 
 def test_one_round_is_inconclusive_however_clear() -> None:

@@ -103,16 +103,14 @@ def test_one_point_without_interval_is_drawn_and_said() -> None:
     samples = [sample for sample in SAMPLES if sample.case.prefix_tokens == 512]
     axes = draw(make_run(), samples, replace(ANALYSIS, points=(point,), fits=()))
     assert texts(axes).splitlines() == [
-        "no interval at some lengths, too few rounds: recompute (bfloat16)",
-        "measured at one length only: recompute (bfloat16)",
-        "no interval at some lengths, too few rounds: load: posix, best layout",
-        "measured at one length only: load: posix, best layout",
+        "no interval at some lengths, too few rounds; measured at one length only: recompute (bfloat16), "
+        "load: posix, best layout",
     ]
 
 
 def test_nothing_measured_is_an_empty_figure_that_says_so() -> None:
     axes = draw(make_run(series={}), [], Analysis((), (), ()))
-    assert texts(axes).splitlines() == ["no samples: recompute", "no samples: load"]
+    assert texts(axes).splitlines() == ["no samples: recompute, load"]
 
 
 def test_two_load_series_have_their_own_colours_and_markers() -> None:

@@ -201,6 +201,6 @@ def test_who_else_is_at_work_is_looked_at_again(tmp_path: Path, monkeypatch: pyt
         ),
         (
             "another_run",
-            "2 other sweep(s) used the same folder when this one was gone on with: each disturbs the other",
+            "2 other sweeps used the same folder when this one was gone on with: each disturbs the other",
         ),
     ]

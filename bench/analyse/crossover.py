@@ -42,9 +42,7 @@ def read_band(band: Band) -> Reading:
     """The verdict over the measured lengths of `band`, with every crossing in order."""
     lengths = band.lengths
     if len(lengths) < 2:
-        return Reading(
-            "inconclusive", reason=f"{len(lengths)} length measured by both arms; needs at least 2"
-        )
+        return Reading("inconclusive", reason=_describe_too_few(band))
     centre, low, high = band.at(lengths)
     signs = np.where(low > 0, 1, np.where(high < 0, -1, 0))  # NaN bounds compare False: undecided
     decided = np.flatnonzero(signs)
@@ -63,6 +61,17 @@ def read_band(band: Band) -> Reading:
     crossings = tuple(find_crossing(band, float(lengths[a]), float(lengths[b])) for a, b in changes)
     verdict: Verdict = "crossover" if len(crossings) == 1 else "multiple_crossings"
     return Reading(verdict, crossings, "", *tell, tuple(int(lengths[i]) for i in doubts))
+
+
+def _describe_too_few(band: Band) -> str:
+    """Of no length or one: why that is no crossover, and which arm was ahead at the one."""
+    if not len(band.lengths):
+        return "0 lengths measured by both arms; needs at least 2"
+    _, (low,), (high,) = band.at(band.lengths)
+    ahead = (
+        "load was faster" if low > 0 else "recompute was faster" if high < 0 else "no arm was surely faster"
+    )
+    return f"1 length measured by both arms; needs at least 2; at {band.lengths[0]:,.0f} tokens {ahead}"
 
 
 def _describe_undecided(lengths: Floats, low: Floats) -> str:

@@ -42,10 +42,10 @@ def crossover_frame(analysis: Analysis) -> pd.DataFrame:
 
 
 def tier_frame(table: TierTable) -> pd.DataFrame:
-    """One row for each tier, fastest first, and recompute in the last one; seconds at every length measured."""
+    """One row for each tier, fastest first, and recompute, if measured, in the last; seconds at every length measured."""
     rows = [_tier_row(table, tier) for tier in table.tiers]
     seconds = {f"at_{tokens}_tokens_s": estimate.value for tokens, estimate in table.recompute_s.items()}
-    return _frame([*rows, {"series": "recompute", **seconds}])
+    return _frame([*rows, {"series": "recompute", **seconds}] if seconds else rows)
 
 
 def _frame(rows: list[Row]) -> pd.DataFrame:

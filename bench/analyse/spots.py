@@ -120,7 +120,10 @@ def _tail_spot(pairing: Pairing, statistic: Statistic) -> SweetSpot:
     band = tail_band(pairing.recompute_s, load, statistic)
     if band is None:
         num = len(enough_samples(load, statistic))
-        reason = f"{num} lengths have {MIN_SAMPLES[statistic]} load samples in rounds of both arms; needs at least 2"
+        have = "length has" if num == 1 else "lengths have"
+        reason = (
+            f"{num} {have} {MIN_SAMPLES[statistic]} load samples in rounds of both arms; needs at least 2"
+        )
         return SweetSpot(pairing.series, "whole", statistic, "inconclusive", None, reason=reason)
     reading = read_band(band)
     reason, notices = reading.reason, pairing.load.notices

@@ -8,6 +8,7 @@ beside which those stand that rounds cannot tell from it.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, get_args
 
 from bench.analyse.answer import Analysis, Estimate, Point, SweetSpot
@@ -93,6 +94,7 @@ class TierTable:
         suffix_tokens: above 0, all times are those of so many next tokens.
         order_tokens: the longest length that all measured tiers have, at which their load times order them; None
             where they share none: each then stands by its time at its own longest.
+        undecided: runs of neighbours in that order whose load times there are the same within the noise.
         not_measured: what was asked for and skipped, each with its reason.
     """
 
@@ -102,6 +104,7 @@ class TierTable:
     suffix_tokens: int
     order_tokens: int | None
     not_measured: tuple[str, ...]
+    undecided: tuple[tuple[str, ...], ...] = ()
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -120,14 +123,16 @@ def make_tiers(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) ->
     ]
     order_tokens = _longest_of_all(tiers)
     tiers.sort(key=lambda tier: _load_s(tier, order_tokens))
+    seconds = {name: round_medians(table) for name, table in tables.items()}
     recompute = {p.prefix_tokens: p.recompute_s for p in analysis.points if p.recompute_s is not None}
     return TierTable(
         tiers=tuple(tiers),
-        homes=_find_homes(tiers, {name: round_medians(table) for name, table in tables.items()}),
+        homes=_find_homes(tiers, seconds),
         recompute_s=dict(sorted(recompute.items())),
         suffix_tokens=run.plan.suffix_tokens,
         order_tokens=order_tokens,
         not_measured=tuple(notice.message for notice in run.notices if notice.code == "skipped"),
+        undecided=_find_undecided(tiers, seconds, order_tokens),
     )
 
 
@@ -170,6 +175,22 @@ def _load_s(tier: Tier, tokens: int | None) -> float:
     """Median load time at so many tokens, or at the tier's longest length; a tier without any is the last."""
     seconds = {point.prefix_tokens: point.load_s.value for point in tier.points if point.load_s is not None}
     return seconds[max(seconds) if tokens is None else tokens] if seconds else math.inf
+
+
+def _find_undecided(
+    tiers: Sequence[Tier], seconds: Mapping[str, Medians], tokens: int | None
+) -> tuple[tuple[str, ...], ...]:
+    """Runs of neighbours whose load times at so many tokens rounds cannot tell apart."""
+    if tokens is None:
+        return ()
+    names = [tier.series for tier in tiers if tier.points]
+    runs = [names[:1]]
+    for faster, slower in pairwise(names):
+        if _within_noise(seconds[faster][tokens], seconds[slower][tokens]):
+            runs[-1].append(slower)
+        else:
+            runs.append([slower])
+    return tuple(tuple(run) for run in runs if len(run) > 1)
 
 
 def _tables_that_count(run: RunRecord, samples: Sequence[Sample]) -> dict[str, Table]:

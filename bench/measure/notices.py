@@ -41,9 +41,8 @@ def notice_company(busy_share: float, other_runs: int, *, when: str = "began") -
         )
         found.append(Notice(code="busy_machine", message=message))
     if other_runs:
-        message = (
-            f"{other_runs} other sweep(s) used the same folder when this one {when}: each disturbs the other"
-        )
+        others = f"{other_runs} other sweep{'s' if other_runs > 1 else ''}"
+        message = f"{others} used the same folder when this one {when}: each disturbs the other"
         found.append(Notice(code="another_run", message=message))
     return tuple(found)
 

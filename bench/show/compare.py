@@ -1,5 +1,6 @@
 """Several runs side by side, and the refusal to do so when they come from different machines."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from bench.analyse.tiers import find_place
 from bench.measure.record import RunRecord, Sample, SeriesInfo
 from bench.show.asked import of_suffix
 from bench.show.facts import (
+    asked_spot,
     cache_state,
     data_path,
     depths_of,
@@ -57,6 +59,7 @@ LASTING = frozenset(
     | {"name", "mig", "pcie_generation_max", "pcie_width_max"}
 )
 GIB = 2**30
+REVISION, REVISION_DIGITS = re.compile(r"\b[0-9a-f]{40}\b"), 12
 
 
 class DifferentMachinesError(UserError):
@@ -189,8 +192,13 @@ def differing_software(runs: Sequence[RunRecord]) -> list[str]:
     for name in dict.fromkeys(name for facts in known for name in facts):
         values = [facts.get(name, MISSING) for facts in known]
         if len(set(values)) > 1:
-            said.append(f"{printable(name)}: {_say_values(runs, values)}")
+            said.append(f"{printable(name)}: {_say_values(runs, [_shorten(value) for value in values])}")
     return [f"the software differs: {'; '.join(said)}"] if said else []
+
+
+def _shorten(value: str) -> str:
+    """A revision without what nobody compares by eye."""
+    return REVISION.sub(lambda found: found[0][:REVISION_DIGITS], value)
 
 
 def _say_depth(samples: Sequence[Sample]) -> str:
@@ -210,11 +218,14 @@ def _say_cache(result: Result, series: str) -> str:
 
 
 def _rows(result: Result) -> Iterator[tuple[str, ...]]:
-    """A row for each spot of each load series."""
+    """A row for each spot of each load series, but for those beside its answer of which nothing can be said."""
     run, depth = result.run, _say_depth(result.samples)
     for series in load_series(run, result.analysis):
         suspects = suspect_codes(run, result.samples, result.analysis, series=series)
+        asked = asked_spot(run, result.analysis, series)
         for spot in spots_of(result.analysis, series):
+            if spot is not asked and not spot.crossings and spot.measured_range is None:
+                continue
             yield (*_row(result, spot), depth, ", ".join(suspects) or MISSING)
 
 

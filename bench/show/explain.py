@@ -37,6 +37,12 @@ EXPLANATIONS: dict[str, str] = {
     "nothing_read": "There was no payload to read, so nothing to prove.",
     "bytes_read_again": "The working set is small, so files were read more than once; a cache in the drive "
     "or below a virtual machine may have answered.",
+    "server_caches_unknown": "The server may have had the bytes in its memory: its drive was perhaps not measured.",
+    "objects_left": "What the run placed in the store could not be removed from there, and still takes room.",
+    "link_rate_unknown": "Nobody knows how fast the way to the server is, so no rate can be called too good to be true.",
+    "repeated": "The same bytes were read more than once, so a cache may have answered all but the first time.",
+    "seldom_usable": "At this length most rounds gave no load that counts; it is left out of the answer.",
+    "coarse_bracket": "No length near the crossing was measured: its interval supposes a smooth curve there.",
     "padded_chunk": "Chunks are padded to the alignment, and the padding is stored and read with them.",
     "direct_lost": "These chunks cannot be read with O_DIRECT, so the page cache takes part.",
     "standin_driver": "libcuda.so.1 here is a stand-in for tests, and kvikio read into host memory: publish no number.",

@@ -2,7 +2,6 @@
 
 import io
 import textwrap
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from bench.analyse.answer import Analysis, Estimate, Fit
 from bench.analyse.select import samples_that_count
@@ -43,6 +42,7 @@ WIDE_INCHES = (8.0, 5.4)
 NARROW_INCHES = (4.0, 5.2)
 PNG_DPI = 130
 NOTE_CHARACTERS = {True: 120, False: 60}
+NARROW_SPAN = 2.5  # of the slowest to the fastest time, below which 1, 2 and 5 are too few ticks
 NOTE_POINTS = -48  # from the axes down, past tick labels and the label of the axis
 STYLE: Any = {  # matplotlib types its parameters by name
     "text.parse_math": False,
@@ -219,7 +219,7 @@ def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis, *, yl
         axes.set_xticks([])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tokens(value)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)) if lengths else NullLocator())
+    axes.yaxis.set_major_locator(_pick_ticks(axes) if lengths else NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tick_seconds(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
     if not lengths:
@@ -229,14 +229,25 @@ def _scale_axes(axes: Axes, samples: Sequence[Sample], analysis: Analysis, *, yl
     axes.set_axisbelow(True)
 
 
+def _pick_ticks(axes: Axes) -> Locator:
+    """1, 2 and 5 of each decade, or a few round values where hardly any of those would show."""
+    low, high = sorted(axes.yaxis.get_data_interval())
+    narrow = low > 0 and high / low < NARROW_SPAN
+    return MaxNLocator(nbins=4) if narrow else LogLocator(base=10, subs=(1.0, 2.0, 5.0))
+
+
 def _say_missing(axes: Axes, missing: Sequence[tuple[str, str]]) -> None:
-    """What is not there, curve by curve, below the axes and their label; of more than two with the same lack, how many."""
-    counts = Counter(lack for lack, _ in missing)
-    lines = list(
-        dict.fromkeys(
-            f"{lack}: {name if counts[lack] <= 2 else f'{counts[lack]} series'}" for lack, name in missing
-        )
-    )
+    """What is not there, below the axes and their label: a line for all curves that lack the same; of many, how many."""
+    lacks: dict[str, list[str]] = {}
+    for lack, name in missing:
+        lacks.setdefault(name, []).append(lack)
+    names: dict[str, list[str]] = {}
+    for name, found in lacks.items():
+        names.setdefault("; ".join(found), []).append(name)
+    lines = [
+        f"{found}: {', '.join(having) if len(having) <= 2 else f'{len(having)} series'}"
+        for found, having in names.items()
+    ]
     wide = axes.figure.get_figwidth() >= WIDE_FROM_INCHES  # type: ignore[union-attr]
     lines = [part for line in lines for part in textwrap.wrap(line, NOTE_CHARACTERS[wide])]
     if lines:

@@ -39,7 +39,9 @@ def say_order(table: TierTable) -> str:
     """What the rows are ordered by: "load time at 4,096 tokens"."""
     if table.order_tokens is None:
         return "load time at the longest length of each"
-    return f"load time at {format_tokens(table.order_tokens)} tokens"
+    alike = "; ".join(" and ".join(map(printable, run)) for run in table.undecided)
+    doubt = f" (order undecided within the noise: {alike})" if alike else ""
+    return f"load time at {format_tokens(table.order_tokens)} tokens{doubt}"
 
 
 def has_choice(table: TierTable) -> bool:
@@ -72,8 +74,10 @@ def tier_headings(table: TierTable) -> tuple[str, ...]:
 
 
 def tier_rows(run: RunRecord, table: TierTable) -> list[tuple[str, ...]]:
-    """One row for each tier, fastest first; recompute is the last one."""
+    """One row for each tier, fastest first; recompute, if measured, is the last one."""
     rows = [_tier_row(run, table, tier) for tier in table.tiers]
+    if not table.recompute_s:
+        return rows
     estimates = (table.recompute_s.get(tokens) for tokens in shown_lengths(table))
     seconds = [MISSING if estimate is None else format_seconds(estimate.value) for estimate in estimates]
     return [*rows, ("recompute", *("",) * 6, *seconds, "")]

@@ -129,17 +129,20 @@ def _say_tier(run: RunRecord, tier: Tier) -> str:
     return f"{name}\n{textwrap.shorten(below, 2 * LABEL_CHARACTERS, placeholder=' …')}"
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Figure, table: TierTable) -> None:
+    """What the marks that occur mean."""
+    standings = {judge(point) for tier in table.tiers for point in tier.points}
     marks = [
         Line2D([], [], color=COLOURS[standing], marker=MARKERS[standing], linewidth=0, label=meaning)
         for standing, meaning in MEANINGS.items()
+        if standing in standings
     ]
     ring = Line2D(
         [], [], color="0.15", marker="o", markersize=11, markerfacecolor="none", linewidth=0,
         label="cheapest tier that beats recompute here",
     )  # fmt: skip
     figure.legend(
-        handles=[*marks, ring],
+        handles=[*marks, *([ring] if any(home.series for home in table.homes) else [])],
         loc="outside lower left",
         ncols=2 if figure.get_figwidth() < WIDE_INCHES else 4,
         fontsize=8,
@@ -159,7 +162,7 @@ def make_figure(run: RunRecord, table: TierTable, *, width_inches: float = WIDE_
     title = f"Where {asked} may live, by {say_order(table)}, fastest on top: {say_model(run)} on {device_name(run)}"
     lines = textwrap.wrap(title, width=int(width_inches * 11.5))
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10.5, fontweight="bold", parse_math=False)
-    _legend(figure)
+    _legend(figure, table)
     return figure
 
 

@@ -97,9 +97,9 @@ def sweep(
 ) -> None:
     """Measure recompute and load on this machine and locate the crossover."""
     if resume is not None:
+        asked = read_run(resume).plan
         kept = set(given_flags(context)) - CHANGEABLE
         require_unused(context, kept, "stays as it was in a sweep that is gone on with; leave it out")
-        asked = read_run(resume).plan
         if "budget" in given_flags(context):
             asked = asked.model_copy(update={"budget_s": parsed(parse_duration, budget)})
         where = asked.data_dir if asked.data_dir is not None and data_dir == SCRATCH else data_dir
@@ -149,6 +149,8 @@ def sweep(
         }
     )
     make_scratch(data_dir, flags="--data-dir and --results")
+    if plan.tokens is not None and len(set(plan.tokens)) == 1:
+        out.print("one length gives times, but no crossover: name two lengths or more for one")
     _measure(plan, data_dir=data_dir, results=results, resume=None)
 
 

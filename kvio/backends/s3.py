@@ -89,6 +89,7 @@ def probe_objects(directory: Path, options: Mapping[str, str], *, backend: str =
         Bucket(address).list_folders(address.prefix)
     except KVIOError as error:
         return Unavailable(
-            str(error), f"--backend {backend} --option endpoint=http://127.0.0.1:8333 --option bucket=kvcross"
+            str(error).partition("; try --option")[0],  # the remedy names all of them
+            f"--backend {backend} --option endpoint=http://127.0.0.1:8333 --option bucket=kvcross",
         )
     return None
