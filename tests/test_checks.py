@@ -41,7 +41,7 @@ def test_only_checks_that_no_earlier_part_has_made_are_made(tmp_path: Path, chec
 
 
 class Disturbed:
-    """Products of 100 FLOP/s in float32 and 20 in bfloat16, a tenth of it while something else runs: all but one of five."""
+    """Products of 100 FLOP/s in float32 and 20 in bfloat16, a tenth of it in four turns of five."""
 
     turn = 0
 
