@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kvio.alignment import DIRECT_ALIGN_BYTES
 from kvio.backends.protocol import KVIOError
 from kvio.chunks import ByteRange, ChunkGeometry
+from kvio.presets import PRESETS
 
 ENGINES = (
     "psync",
@@ -107,6 +108,11 @@ def read_description(text: str) -> dict[str, str]:
     """
     mark, *words = text.split() or [""]
     return {name: value for name, _, value in (word.partition("=") for word in words)} if mark == MARK else {}
+
+
+def reads_by_plane(layout: str) -> bool:
+    """Whether each read of a layout ends with a plane, whatever its request size; of an unknown one nobody knows."""
+    return layout not in PRESETS or PRESETS[layout].plane_reads
 
 
 def _describe(geometry: ChunkGeometry, model: str, pattern: list[str]) -> str:

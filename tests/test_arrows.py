@@ -34,6 +34,7 @@ ALLOWED = {
         "bench.measure.plan",
         "bench.measure.settings",
         "bench.arms.case",
+        "kvio.fiojob",
         "kvio.layout",
         "kvio.errors",
     },

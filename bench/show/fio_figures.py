@@ -16,6 +16,7 @@ from bench.show.table import align
 from kvio.errors import UserError
 from kvio.fiojob import read_description
 
+LEFT_COLUMNS = frozenset({0, 1, 7})
 FILE_PLACES = frozenset({"local disk", "network storage"})
 SYNCHRONOUS = frozenset(
     {"psync", "sync", "vsync", "pvsync", "pvsync2", "mmap"}
@@ -191,7 +192,7 @@ def compare_fio(jobs: Sequence[FioFigures], points: Sequence[Point], run: RunRec
     rated = [point for point in points if point.bytes_per_s is not None]
     rows += [_row(point, jobs, reading_of(run, point.series)) for point in rated]
     alike = {point.series for point in rated if find_alike(jobs, reading_of(run, point.series))}
-    return "\n".join(align(rows)), bool(alike)
+    return "\n".join(align(rows, left_columns=LEFT_COLUMNS)), bool(alike)
 
 
 def find_alike(jobs: Sequence[FioFigures], reading: Reading) -> tuple[FioFigures, ...]:

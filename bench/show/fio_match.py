@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from bench.measure.record import RunRecord
 from bench.show.numbers import printable
-from kvio.fiojob import plain_name
-from kvio.presets import PRESETS
+from kvio.fiojob import plain_name, reads_by_plane
 
 MIB = 2**20
 NEAR = 0.01  # sizes this near are the same: a header or a shorter last read moves the mean
@@ -40,9 +39,11 @@ class Reading:
 def reading_of(run: RunRecord, series: str) -> Reading:
     """How a load series of a sweep read."""
     settings = run.series[series].settings if series in run.series else {}
-    preset, request = PRESETS.get(str(settings.get("preset"))), settings.get("request_bytes")
+    request = settings.get("request_bytes")
     sizes = [size for size in (request, settings.get("chunk_bytes")) if size is not None]
-    by_plane = preset is None or preset.plane_reads  # a read then ends with each plane, whatever the request
+    by_plane = reads_by_plane(
+        str(settings.get("preset"))
+    )  # a read then ends with each plane, whatever the request
     cache = settings.get("cache_state")
     return Reading(
         model=run.model_name,
