@@ -170,7 +170,7 @@ def _spot(model: TimeModel, kind: Kind, searched: tuple[int, int], *, chunk_toke
 
     crossings = _bounded(make_gap, *searched, any(model.has_bounds))
     verdict = verdict_of(crossings, make_gap()(searched[1]))
-    others = _other_verdicts(make_gap, searched) - {verdict} if any(model.has_bounds) else set()
+    doubts = find_doubts(make_gap, verdict, searched) if any(model.has_bounds) else ()
     last = crossings[-1] if crossings else None
     exported = round_up(last.tokens.value, chunk_tokens) if last and last.load_wins_beyond else None
     return SweetSpot(
@@ -183,14 +183,17 @@ def _spot(model: TimeModel, kind: Kind, searched: tuple[int, int], *, chunk_toke
         export_tokens=exported,
         sensitivity={f"{scale:g}x": _single(make_gap(scale=scale), searched) for scale in SCALES},
         reason=f"modelled between {searched[0]:,} and {searched[1]:,} tokens",
-        notices=(MODELLED, *(f"{UNDECIDED}: {name} within the bounds too" for name in sorted(others))),
+        notices=(MODELLED, *(f"{UNDECIDED}: {name} within the bounds too" for name in doubts)),
     )
 
 
-def _other_verdicts(make_gap: Callable[..., Gap], searched: tuple[int, int]) -> set[Verdict]:
-    """The verdicts with one arm at its slow and the other at its fast end, and the reverse."""
+def find_doubts(
+    make_gap: Callable[[Pick, Pick], Gap], verdict: Verdict, searched: tuple[int, int]
+) -> tuple[Verdict, ...]:
+    """Other verdicts with one arm at its slow and the other at its fast end, or the reverse."""
     gaps = (make_gap("high", "low"), make_gap("low", "high"))
-    return {verdict_of(crossings_of(gap, *searched), gap(searched[1])) for gap in gaps}
+    found = {verdict_of(crossings_of(gap, *searched), gap(searched[1])) for gap in gaps}
+    return tuple(sorted(found - {verdict}))
 
 
 def _single(gap: Gap, searched: tuple[int, int]) -> Estimate | None:
