@@ -204,7 +204,7 @@ def _with_crossings(cell: MatrixCell, verdict: str, crossings: Sequence[Crossing
 
 def matrix_frame(cells: Sequence[MatrixCell]) -> pd.DataFrame:
     """One row per cell; missing is empty."""
-    return pd.DataFrame([asdict(cell) for cell in cells])
+    return pd.DataFrame([asdict(cell) for cell in cells]).astype({"fitting_tokens": "Int64"})
 
 
 def trace_bandwidth(cost: CostModel, model: str, device: str, *, longest: int) -> BandwidthCurve:
