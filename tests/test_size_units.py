@@ -55,7 +55,9 @@ def test_a_bare_number_is_no_size_rate_or_duration_of_any_verb(run: Run, command
 
 
 def test_a_rate_in_bits_is_an_eighth_in_bytes(run: Run) -> None:
-    predicted = [run(f"predict --model qwen3-8b --gpu H100 --bandwidth {rate}") for rate in ("80Gbps", "10GB/s")]
+    predicted = [
+        run(f"predict --model qwen3-8b --gpu H100 --bandwidth {rate}") for rate in ("80Gbps", "10GB/s")
+    ]
     assert predicted[0] == predicted[1]
     assert predicted[0][0] == 0
 

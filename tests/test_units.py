@@ -46,7 +46,14 @@ def test_what_is_no_size_is_refused_in_one_line(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("100MB/s", 1e8), ("1.5GB/s", 1.5e9), ("200MiB/s", 200 * 2**20), (" 2 GB / s ", 2e9), ("7B/s", 7.0), ("2GBps", 2e9)],
+    [
+        ("100MB/s", 1e8),
+        ("1.5GB/s", 1.5e9),
+        ("200MiB/s", 200 * 2**20),
+        (" 2 GB / s ", 2e9),
+        ("7B/s", 7.0),
+        ("2GBps", 2e9),
+    ],
 )
 def test_rates_are_read(text: str, expected: float) -> None:
     assert parse_rate(text) == expected
@@ -57,7 +64,22 @@ def test_rates_in_bits_are_an_eighth_in_bytes(text: str) -> None:
     assert parse_rate(text) == 10e9
 
 
-@pytest.mark.parametrize("text", ["100MB", "100", "100/s", "100mb/s", "1.2.3GB/s", "10gbps", "80Gbitps/s", "100MB/h", "/s", "fast", "0MB/s"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "100MB",
+        "100",
+        "100/s",
+        "100mb/s",
+        "1.2.3GB/s",
+        "10gbps",
+        "80Gbitps/s",
+        "100MB/h",
+        "/s",
+        "fast",
+        "0MB/s",
+    ],
+)
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a rate: write it like 100MB/s"):
         parse_rate(text)

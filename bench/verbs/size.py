@@ -72,7 +72,9 @@ def size(
     drive_capacity: Annotated[str | None, option("of one drive, such as 7.68TB")] = None,
     drive_read: Annotated[str | None, option("sustained read rate of one drive, such as 12GB/s")] = None,
     dwpd: Annotated[float | None, option("rated drive writes per day, of the host")] = None,
-    tbw: Annotated[str | None, option("rated bytes written by the host, such as 14PB, in place of --dwpd")] = None,
+    tbw: Annotated[
+        str | None, option("rated bytes written by the host, such as 14PB, in place of --dwpd")
+    ] = None,
     warranty_years: Annotated[float, option("years that the rating holds for")] = 5.0,
     write_amplification: Annotated[
         float, option("times that a byte written counts against the rating; 1: rated for the host's writes")
