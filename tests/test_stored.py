@@ -12,7 +12,6 @@ from bench.analyse.capacity import Cache
 from bench.analyse.reuse.tiers import Tier
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import read_devices
-from bench.measure.plan import PlanError
 from bench.verbs.reuse_prices import Machine, find_fetches, find_prices, find_stored
 from bench.verbs.stored import StoredBytes, say_states
 from tests.tier_sweeps import make_tier_run
@@ -93,8 +92,3 @@ def test_gpus_count_for_capacities_in_bytes_without_prices(run: Run) -> None:
     asked = ("reuse", TRACE, "--model", "deepseek-v3", "--capacity", f"{8 * 70_272}MB")
     assert "1,000,000" in run(*asked, "--gpus", "8")[1]
     assert "8,000,000" in run(*asked)[1]
-
-
-def test_a_rate_without_prices_names_every_way_to_give_them() -> None:
-    with pytest.raises(PlanError, match="recomputing costs is missing: add --from, --curve or --gpu"):
-        find_fetches([(Tier("gpu", 1), None), (Tier("ssd", 1), 1e9)], None, StoredBytes(1.0))

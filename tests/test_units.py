@@ -64,6 +64,12 @@ def test_rates_in_bits_are_an_eighth_in_bytes(text: str) -> None:
     assert parse_rate(text) == 10e9
 
 
+def test_a_rate_of_less_than_a_byte_is_refused() -> None:
+    assert parse_rate("8b/s") == 1
+    with pytest.raises(ValueError, match="less than a byte per second"):
+        parse_rate("7b/s")
+
+
 @pytest.mark.parametrize(
     "text",
     [

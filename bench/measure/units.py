@@ -65,12 +65,15 @@ def parse_rate(text: str) -> float:
     """
     found = _RATE.fullmatch(text.strip())
     try:
-        num_bytes = parse_bytes("" if found is None else f"{found['amount']}B")
+        amount = parse_bytes("" if found is None else f"{found['amount']}B")
     except ValueError:
         raise ValueError(
             f"{text!r:.60} is not a rate: write it like 100MB/s, 1.5GB/s or 200MiB/s, or in bits like 80Gb/s"
         ) from None
-    return num_bytes / (1 if found is None or found["unit"] == "B" else BITS)
+    bytes_per_s = amount / (1 if found is None or found["unit"] == "B" else BITS)
+    if bytes_per_s < 1:
+        raise ValueError(f"{text!r:.60} is less than a byte per second")
+    return bytes_per_s
 
 
 def parse_duration(text: str) -> float:
