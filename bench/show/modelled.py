@@ -157,11 +157,10 @@ def outcome_lines(outcomes: Sequence[RowOutcome]) -> list[str]:
         said = [", ".join(map(_say_compared, outcome.compared))]
         said += [f"supposed: {printable(one)}" for one in outcome.taken]
         lines.append(f"{name}: {how}: {'; '.join(said)}")
-    for calibrated in (True, False):
-        error, count = median_error([one for one in outcomes if one.calibrated is calibrated])
-        if count and any(one.calibrated for one in outcomes):
-            kind = "of calibrated setups" if calibrated else "of other setups"
-            lines.append(f"rows {kind}: {100 * (error or 0.0):.1f} % over {count} rows")
+    parts = [median_error([one for one in outcomes if one.calibrated is way]) for way in (True, False)]
+    if all(count for _, count in parts):  # else the last line says it
+        for kind, (error, count) in zip(("calibrated", "other"), parts, strict=True):
+            lines.append(f"rows of {kind} setups: {100 * (error or 0.0):.1f} % over {count} rows")
     inside, bounded = count_inside(outcomes)
     if bounded:
         lines.append(f"within the modelled bounds: {inside} of {bounded} published numbers")
