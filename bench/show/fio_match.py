@@ -90,6 +90,7 @@ def say_job(run: RunRecord, series: str) -> str:
     """The command that writes the job which reads as this series did."""
     reading = reading_of(run, series)
     settings = run.series[series].settings if series in run.series else {}
+    own = reading.layout == "best"  # the layouts of stacks have a request size of their own
     asked = {
         "--model": run.plan.model,
         "--kv-dtype": run.plan.kv_dtype or run.plan.dtype,
@@ -99,7 +100,7 @@ def say_job(run: RunRecord, series: str) -> str:
         "--chunk-tokens": settings.get("chunk_tokens"),
         "--queue-depth": reading.in_flight,
         "--threads": None if settings.get("backend") == "posix" else settings.get("num_threads"),
-        "--request": None if reading.layout != "best" else reading.request_bytes,
+        "--request": f"{reading.request_bytes}B" if own and reading.request_bytes else None,
     }
     flags = [f"{flag} {printable(str(value))}" for flag, value in asked.items() if value is not None]
     if reading.direct is not None:
