@@ -15,6 +15,7 @@ from bench.arms.case import Case, Outcome
 from bench.measure.plan import Plan
 from bench.measure.rows import cut_half_line, parse_cell, require_plausible, split_row
 from bench.measure.settings import SettingSearch
+from kvio.blockdev import MEMORY_FILE_SYSTEMS
 from kvio.errors import FailedError, UserError
 
 SCHEMA = 4
@@ -133,6 +134,11 @@ class RunRecord(BaseModel):
     harness: dict[str, Any] = {}
     checks: dict[str, Any] = {}
     notices: tuple[Notice, ...] = ()
+
+    @property
+    def in_memory(self) -> bool:
+        """True when the folder of the files lies in a file system that is memory itself."""
+        return self.storage.get("fs_type") in MEMORY_FILE_SYSTEMS
 
 
 CASE_COLUMNS = tuple(f.name for f in fields(Case))
