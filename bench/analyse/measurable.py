@@ -56,7 +56,9 @@ def _require_parts(sample: Sample, *, ranks: int) -> None:
     step_s = outcome.first_token_s or 0.0
     least_s = longest_s + step_s if ranks == 1 else max(longest_s, step_s)
     if outcome.seconds < LEAST_SHARE * least_s:
-        raise _impossible(sample, f"{outcome.seconds:.6g} s in all are less than the {least_s:.6g} s of its parts")
+        raise _impossible(
+            sample, f"{outcome.seconds:.6g} s in all are less than the {least_s:.6g} s of its parts"
+        )
 
 
 def _require_length(run: RunRecord, sample: Sample) -> None:
@@ -96,4 +98,6 @@ def _require_alike(samples: Sequence[Sample]) -> None:
             continue
         usual, _ = sizes.most_common(1)[0]
         if sample.outcome.num_bytes != usual:
-            raise _impossible(sample, f"{sample.outcome.num_bytes} bytes where others of this length have {usual}")
+            raise _impossible(
+                sample, f"{sample.outcome.num_bytes} bytes where others of this length have {usual}"
+            )

@@ -223,26 +223,14 @@ def read_run(folder: Path) -> RunRecord:
         raise RecordError(f"{path}: {where}: {first['msg']}") from None
 
 
-def say_cell(value: object) -> str:
-    """A value as `samples.csv` has it; missing is empty."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, tuple):
-        return ";".join(value)
-    if isinstance(value, Mapping):
-        return json.dumps(dict(value), sort_keys=True)
-    return str(value)
-
-
-def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
+def read_samples(folder: Path, *, may_be_empty: bool = False) -> tuple[list[Sample], tuple[Notice, ...]]:
     """All whole rows of `samples.csv` in the order measured, and a notice if a last half row was dropped.
 
+    Args:
+        may_be_empty: of a sweep to go on with: a full disk may not even have taken the columns.
+
     Raises:
-        RecordError: the file is missing, has other columns, or a row cannot be read.
+        RecordError: the file is missing, lacks its columns or has others, or a row cannot be read.
     """
     path = folder / "samples.csv"
     try:
@@ -259,7 +247,12 @@ def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
         notices = (
             Notice(code="half_line", message="the last row was half written and dropped", suspect=False),
         )
-    samples = list(_rows(path, whole)) if whole else []  # a full disk may not even take the columns
+    if not whole and not may_be_empty:
+        raise RecordError(
+            f"{path}: empty, without even the row that names its columns, so nothing can be derived; "
+            f"bring it back from a copy, or go on with: make sweep RESUME={folder}"
+        )
+    samples = list(_rows(path, whole)) if whole else []
     places = Counter((sample.round, sample.order) for sample in samples)
     twice = next((place for place, count in places.items() if count > 1), None)
     if twice is not None:

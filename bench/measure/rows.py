@@ -20,6 +20,21 @@ class RowError(ValueError):
     """A line is not a row; the message says why."""
 
 
+def say_cell(value: object) -> str:
+    """A value as `samples.csv` has it; missing is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, tuple):
+        return ";".join(value)
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value), sort_keys=True)
+    return str(value)
+
+
 def split_row(line: str, num_columns: int) -> list[str]:
     """The cells of a line.
 

@@ -107,10 +107,12 @@ def _read_unfinished(folder: Path, budget_s: float | None) -> tuple[RunRecord, l
     run = read_run(folder)
     if budget_s is not None:
         run = run.model_copy(update={"plan": run.plan.model_copy(update={"budget_s": budget_s})})
-    samples, notices = read_samples(folder) if (folder / "samples.csv").exists() else ([], ())
+    begun = (folder / "samples.csv").exists()
+    samples, notices = read_samples(folder, may_be_empty=True) if begun else ([], ())
     if run.state == "complete":
         raise PlanError(
-            f"{folder}: this sweep is complete; start another with: make sweep MODEL={run.plan.model}"
+            f"{folder}: this sweep is complete; what derives from it, table, figures and report, is made by: "
+            f"make report RESULTS={folder}; start another with: make sweep MODEL={run.plan.model}"
         )
     return run.model_copy(update={"notices": (*run.notices, *notices)}), samples
 
