@@ -4,11 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from bench.measure.checks import look_ahead
+from bench.arms.case import Case, Outcome
+from bench.measure.checks import NUM_PROBES, compare_rates, look_ahead
 from bench.measure.clock import MonotonicClock
 from bench.measure.jobs import CheckDone, PreflightJob
 from bench.measure.plan import LoadSpec, Plan
+from bench.measure.setup import work_out
+from bench.measure.workbench import open_workbench
 from tests.test_cli import TINY
 
 ALL = frozenset({"dtype", "answer:posix/best", "answer:uring/best", "answer:hybrid/posix/best", "null"})
@@ -34,3 +38,33 @@ def test_only_checks_that_no_earlier_part_has_made_are_made(tmp_path: Path, chec
     job = PreflightJob(plan, (64,), 1.0, 1e12, tmp_path, checked=checked)
     made = {done.name for done in look_ahead(job, MonotonicClock()) if isinstance(done, CheckDone)}
     assert made == (ALL | {"answer:hybrid/uring/best"}) - checked | {"dtype"}  # rates are of this process
+
+
+class Disturbed:
+    """Products of 100 FLOP/s in float32 and 20 in bfloat16, a tenth of it in four turns of five."""
+
+    turn = 0
+
+    def __init__(self, shapes: object, *, dtype: torch.dtype, **_: object) -> None:
+        self._rate = 100.0 if dtype == torch.float32 else 20.0
+
+    def warm_up(self, case: Case) -> None: ...
+
+    def close(self) -> None: ...
+
+    def run(self, case: Case) -> Outcome:
+        Disturbed.turn += 1
+        rate = self._rate if Disturbed.turn // 2 % 5 == 0 else self._rate / 10
+        return Outcome(seconds=1.0, flops_per_s=rate)
+
+
+def test_other_work_on_the_machine_changes_neither_the_rates_of_dtypes_nor_their_ratio(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "tiny.json"
+    config.write_text(json.dumps(TINY))
+    setup = work_out(Plan(model=str(config), dtype="bfloat16", device="cpu", layers="all"))
+    bench = open_workbench(setup, layers=(0, 1), longest=64, now_s=lambda: 0.0, seed=0)
+    monkeypatch.setattr("bench.measure.checks.GemmArm", Disturbed)
+    assert compare_rates(bench) == {"bfloat16": 20.0, "float32": 100.0}
+    assert Disturbed.turn == 2 * NUM_PROBES

@@ -155,6 +155,20 @@ def test_what_a_failed_part_left_out_is_measured_again_and_no_longer_said(tmp_pa
     assert {s.case.prefix_tokens for s in read_samples(folder)[0] if s.round == 1} == {512, 2048}
 
 
+def test_a_complete_sweep_is_gone_on_with_where_it_gets_a_longer_budget(tmp_path: Path) -> None:
+    nothing = Notice(code="nothing_measured", message="the budget of 180 s ended before the first sample")
+    folder = _stopped(tmp_path, state="complete", notices=(nothing,))
+    for budget_s in (None, PLAN.budget_s):
+        with pytest.raises(PlanError, match=r"complete, with a budget of 180 s; a longer --budget goes on"):
+            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), budget_s=budget_s)
+    assert {sample.round for sample in read_samples(folder)[0]} == {0}
+    resume_sweep(folder, data_dir=tmp_path, hands=_hands(), budget_s=600)
+    run = read_run(folder)
+    assert (run.state, run.plan.budget_s) == ("complete", 600)
+    assert "nothing_measured" not in {notice.code for notice in run.notices}
+    assert {sample.round for sample in read_samples(folder)[0]} == {0, 1}
+
+
 def test_checks_that_an_earlier_part_made_are_named_to_the_preflight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

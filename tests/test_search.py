@@ -106,9 +106,9 @@ def test_more_series_than_the_search_ever_has_time_for_are_told_so() -> None:
         ((LoadSpec(),), {"limit_bytes_per_s": 1e8}, "under a read limit"),
         ((LoadSpec(),), {"tensor_parallel": 2}, "several ranks read at once"),
         ((LoadSpec(backend="null"),), {}, "null reads nothing"),
-        ((LoadSpec(num_threads=8, request_bytes=MIB),), {}, "every value was given"),
-        ((LoadSpec(queue_depth=8, request_bytes=MIB),), {}, "every value was given"),
-        ((LoadSpec(backend="hostmem", num_threads=8),), {}, "every value was given"),
+        ((LoadSpec(num_threads=8, request_bytes=MIB),), {}, "nothing that posix takes was left open"),
+        ((LoadSpec(queue_depth=8, request_bytes=MIB),), {}, "nothing that posix takes was left open"),
+        ((LoadSpec(backend="hostmem", num_threads=8),), {}, "nothing that hostmem takes was left open"),
     ],
 )
 def test_where_there_is_nothing_to_search_the_record_says_why(

@@ -22,6 +22,9 @@ FOUND_ANEW = frozenset(
         "series_skipped",
         "answer_unchecked",
         "slow_dtype",
+        "nothing_measured",
+        "series_unmeasured",
+        "budget_left",
     }
 )
 

@@ -74,7 +74,11 @@ def _why_none(load: LoadSeries, plan: Plan) -> str | None:
     depth_open = spec.queue_depth is None and (several or spec.num_threads is None)
     threads_open = several and spec.num_threads is None
     request_open = spec.request_bytes is None and kind.from_storage
-    return None if depth_open or threads_open or request_open else "every value was given"
+    return (
+        None
+        if depth_open or threads_open or request_open
+        else f"nothing that {spec.backend} takes was left open"
+    )
 
 
 def find_settings(

@@ -103,17 +103,20 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
 
 
 def _read_unfinished(folder: Path, budget_s: float | None) -> tuple[RunRecord, list[Sample]]:
-    """The header, with another budget where one is given, and the samples of a sweep that can be gone on with."""
+    """The header, with another budget where one is given, and the samples of a sweep that can be gone on with.
+
+    A complete one can be where it gets a longer budget than it had.
+    """
     run = read_run(folder)
+    if run.state == "complete" and (budget_s is None or budget_s <= run.plan.budget_s):
+        raise PlanError(
+            f"{folder}: this sweep is complete, with a budget of {run.plan.budget_s:g} s; a longer --budget goes on "
+            f"with it, and its answer is derived again by: make report RESULTS={folder}"
+        )
     if budget_s is not None:
         run = run.model_copy(update={"plan": run.plan.model_copy(update={"budget_s": budget_s})})
     begun = (folder / "samples.csv").exists()
     samples, notices = read_samples(folder, may_be_empty=True) if begun else ([], ())
-    if run.state == "complete":
-        raise PlanError(
-            f"{folder}: this sweep is complete; what derives from it, table, figures and report, is made by: "
-            f"make report RESULTS={folder}; start another with: make sweep MODEL={run.plan.model}"
-        )
     return run.model_copy(update={"notices": (*run.notices, *notices)}), samples
 
 

@@ -56,6 +56,9 @@ def finish(folder: Path) -> None:
         out.print(line, markup=False)
     if run.state == "interrupted":
         out.print(f"interrupted; go on with: make sweep RESUME={folder}", markup=False)
+    elif run.state == "running":
+        said = "not ended: a sweep is writing here, or was killed, and may then be gone on with"
+        out.print(f"{said}: make sweep RESUME={folder}", markup=False)
     out.print(str(folder), markup=False)
     if unwritten is not None:
         raise unwritten
