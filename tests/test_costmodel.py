@@ -208,7 +208,7 @@ def test_fp8_speeds_up_products_by_the_ratio_of_the_peaks_and_attention_not() ->
 
 
 def test_a_gpu_without_fp8_units_is_refused_for_fp8() -> None:
-    with pytest.raises(CatalogError, match="a100-sxm-80gb: fp8_flops_per_s is unknown"):
+    with pytest.raises(CatalogError, match="A100 SXM 80GB has no float8 units"):
         find_compute(read_devices(), read_devices().find_gpu("A100"), "fp8")
 
 

@@ -84,7 +84,10 @@ def test_an_unknown_storage_stops_the_matrix() -> None:
 
 def test_missing_cells_of_the_table_are_empty() -> None:
     frame = matrix_frame([MatrixCell("modelled", "m", "d", "s", reason="too big")])
-    assert frame.to_csv(index=False, lineterminator="\n").splitlines()[1] == "modelled,m,d,s,1,,,,,,,,too big"
+    assert (
+        frame.to_csv(index=False, lineterminator="\n").splitlines()[1]
+        == "modelled,m,d,s,1,,,,,,,,,,,,too big"
+    )
 
 
 def test_the_command_writes_modelled_and_measured_answers_and_their_figures(tmp_path: Path) -> None:
@@ -127,7 +130,7 @@ def test_a_curve_that_folds_back_is_drawn_in_two_branches_that_say_who_wins() ->
     draw_curves(axes, [curve], {})
     assert axes.lines[0].get_linestyle() != axes.lines[1].get_linestyle()
     labels = axes.get_legend_handles_labels()[1]
-    assert labels == ["maverick on 8x h200: load wins beyond", "maverick on 8x h200: load wins up to"]
+    assert labels == [f"maverick (bfloat16) on 8x h200: load wins {where}" for where in ("beyond", "up to")]
 
 
 def test_cells_that_cannot_be_computed_are_counted_with_their_reason_and_stand_in_the_key() -> None:
@@ -144,7 +147,7 @@ def test_cells_that_cannot_be_computed_are_counted_with_their_reason_and_stand_i
 @pytest.mark.parametrize(
     ("models", "gpus", "dtype", "reason"),
     [
-        ("llama-3.1-8b", "A100,H100", "fp8", "a100-sxm-80gb: fp8_flops_per_s is unknown"),
+        ("llama-3.1-8b", "A100,H100", "fp8", "A100 SXM 80GB has no float8 units: take --dtype bfloat16"),
         ("llama-3.1-8b,phi-4", "T4", "bfloat16", "40 attention heads (10 of K and V)"),
     ],
     ids=["no-fp8-units", "ranks-do-not-divide"],

@@ -10,6 +10,7 @@ from nbclient import NotebookClient
 from bench.measure.record import RecordError, write_run
 from bench.measure.writer import SampleWriter
 from bench.show.folder import find_results, open_results
+from bench.show.looks import UNBROKEN_TEXT
 from tests.sweeps import make_run, make_samples
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 
@@ -56,6 +57,7 @@ def run_notebook(path: Path, results: Path, tmp_path: Path, monkeypatch: pytest.
     )
     client.execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any(UNBROKEN_TEXT in output.get("data", {}).get("text/html", "") for output in outputs)
     assert [output for output in outputs if output.get("name") == "stderr"] == []
     assert any("image/png" in output.get("data", {}) for output in outputs)
     return "".join(output.get("text", "") for output in outputs)

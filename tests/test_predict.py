@@ -82,7 +82,10 @@ def test_a_length_whose_bounds_hold_a_tie_is_undecided() -> None:
     }
     assert float(rows["1024"]["recompute_s"]) > float(rows["1024"]["load_s"])
     said = _run(*LLAMA, "--ssd", "dram", "--tokens", "1024")
-    assert "undecided: load always wins within the bounds too" in said
+    assert (
+        ", but undecided: within the bounds of the times load may win at every length (load wins beyond; "
+        in said
+    )
 
 
 def test_kv_dtype_halves_the_bytes_and_weight_dtype_does_not() -> None:
@@ -183,8 +186,10 @@ def test_weights_that_do_not_fit_are_refused_with_the_number_of_gpus_that_hold_t
 def test_a_doubt_comes_first_and_its_bounds_are_those_of_the_last_crossing_only() -> None:
     said = _run(*LLAMA, "--ssd", "pm9a3", "--tokens", "1024")
     (line,) = [line for line in said.splitlines() if "P* = " in line]
-    doubt = line.partition(" tokens (")[2]
-    assert doubt.startswith("undecided: multiple crossings within the bounds too; load wins beyond, ")
+    doubt = line.partition(" tokens, but ")[2]
+    assert doubt.startswith(
+        "undecided: within the bounds of the times there may be several crossings (load wins beyond, "
+    )
     assert " for the last crossing; modelled between" in doubt
 
 
@@ -193,10 +198,14 @@ def test_no_crossing_claims_that_no_bounds_are_known_where_the_times_have_them()
     spot = SweetSpot("modelled", "whole", "p50", "crossover", None, (found,), reason="searched")
     assert "load wins beyond, no bounds known" in say_spot(spot)
     doubted = say_spot(replace(spot, notices=("undecided: load_always_wins within the bounds too",)))
+    assert doubted.endswith("load may win at every length (load wins beyond; searched)")
+    bounded = Crossing(Estimate(900.0, 800.0, 1000.0), (800, 1000), load_wins_beyond=True)
+    first = replace(found, load_wins_beyond=False)
+    several = replace(spot, verdict="multiple_crossings", crossings=(first, bounded))
     assert (
-        "undecided: load always wins within the bounds too; load wins beyond, no bounds of its own" in doubted
+        "(load wins only below, its bounds are open; load wins beyond, 800 to 1,000; searched)"
+        in say_spot(several)
     )
-    assert "no bounds known" not in doubted
 
 
 def test_a_model_of_few_positions_is_asked_about_its_longest_prefix(tmp_path: Path) -> None:

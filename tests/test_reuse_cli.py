@@ -283,7 +283,10 @@ BAD = {
         [SYNTHETIC, "--tier", "a=1:shared", "--tier", "b=2"],
         "tier b belongs to one instance but lies below shared a",
     ),
-    "a rate without prices": ([SYNTHETIC, "--tier", "a=1", "--tier", "b=1:1GB/s"], "add --from or --curve"),
+    "a rate without prices": (
+        [SYNTHETIC, "--tier", "a=1", "--tier", "b=1:1GB/s"],
+        "add --from, --curve or --gpu",
+    ),
     "tiers and a capacity": (
         [SYNTHETIC, "--tier", "a=1", "--capacity", "1"],
         "leave --capacity or --tier out",

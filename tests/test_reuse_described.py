@@ -69,7 +69,7 @@ def test_without_a_crossing_everything_or_nothing_is_loaded(
     machine = replace(_machine(bytes_per_s), link=None, memory_bytes_per_s=None)
     prices = prices_of_model(machine, longest=LONGEST)
     assert (prices.crossover_tokens, loaded_rule(prices)) == (expected, rule)
-    assert prices.notices == (f"modelled between 64 and 131,072 tokens: {says}",)
+    assert prices.notices[0] == f"modelled between 64 and 131,072 tokens: {says}"
 
 
 def test_where_the_curves_cross_twice_each_prefix_is_loaded_where_that_is_faster() -> None:
@@ -119,3 +119,10 @@ def test_loading_never_saves_more_than_free_hits_and_more_with_a_faster_storage(
         assert found["always_load_saved_s"] <= found["free_hit_saved_s"] + slack
     assert slow["always_load_saved_s"] <= fast["always_load_saved_s"] + 1e-9 * slow["recompute_s"]
     assert slow["free_hit_saved_s"] == fast["free_hit_saved_s"]
+
+
+def test_a_crossover_that_the_range_of_the_rates_leaves_undecided_is_said_to_be() -> None:
+    doubted, sure = (prices_of_model(_machine(rate), longest=LONGEST).notices for rate in (20e9, 2e9))
+    assert doubted[1:] == ("undecided: load always wins within the range of the rates too",)
+    assert doubted[0].startswith("the modelled C* has no bounds of its own")
+    assert not any("undecided" in notice for notice in sure)

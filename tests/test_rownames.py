@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.analyse.rownames import find_model
+from bench.analyse.rownames import find_model, named_weights
 from bench.catalog.devices import read_devices
 from bench.catalog.fields import CatalogError
 
@@ -20,6 +20,13 @@ from bench.catalog.fields import CatalogError
         ("Mistral-7B-v0.3", "mistral-7b"),
         ("gemma-3-12b-pt", "gemma-3-12b"),
         ("DeepSeek-V2-Lite-Chat", "deepseek-v2-lite"),
+        ("DeepSeek-V3-0324", "deepseek-v3"),
+        ("deepseek-ai/DeepSeek-V3.1", "deepseek-v3"),
+        ("DeepSeek-V3.1-Base", "deepseek-v3"),
+        ("DeepSeek-V3.1-Terminus", "deepseek-v3"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1"),
+        ("Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("Qwen3-4B-Thinking-2507", "qwen3-4b"),
     ],
 )
 def test_a_tuned_version_is_the_model_that_it_was_tuned_from(name: str, key: str) -> None:
@@ -29,10 +36,32 @@ def test_a_tuned_version_is_the_model_that_it_was_tuned_from(name: str, key: str
 
 
 @pytest.mark.parametrize(
+    ("name", "key", "weights"),
+    [
+        ("Qwen/Qwen3-8B-FP8", "qwen3-8b", "fp8"),
+        ("Llama-3.1-8B-Instruct-FP8-dynamic", "llama-3.1-8b", "fp8"),
+        ("Qwen3-4B-Thinking-2507-FP8", "qwen3-4b", "fp8"),
+        ("Qwen2.5-72B-Instruct-AWQ", "qwen2.5-72b", "4 bits"),
+        ("Qwen2.5-7B-Instruct-GPTQ-Int4", "qwen2.5-7b", "4 bits"),
+        ("Qwen3-32B-INT4", "qwen3-32b", "4 bits"),
+        ("Qwen2.5-7B-Instruct-GPTQ-Int8", "qwen2.5-7b", "8-bit integers"),
+        ("Qwen3-8B", "qwen3-8b", None),
+    ],
+)
+def test_a_name_may_say_what_the_weights_were_converted_to(name: str, key: str, weights: str | None) -> None:
+    found = find_model(name)
+    assert found is not None
+    assert (found.key, named_weights(name)) == (key, weights)
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "Mixtral-8x7B-Instruct-v0.2",
-        "Llama-3.1-8B-Instruct-FP8",
+        "someone/Qwen3-8B-FP8",
+        "DeepSeek-V3.2",
+        "DeepSeek-R1-0528-Qwen3-8B",
+        "Qwen3-8B-Instruct-2507",
         "Qwen2.5-7B-Instruct-1M",
         "Phi-4-mini-instruct",
         "someone/Llama-3.1-8B-Instruct",

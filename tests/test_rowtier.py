@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.analyse.rowtier import Tier, drive_name, read_tier
+from bench.analyse.rowtier import Tier, drive_name, read_tier, say_unstated
 
 
 @pytest.mark.parametrize(
@@ -18,15 +18,39 @@ from bench.analyse.rowtier import Tier, drive_name, read_tier
         ("5.2 GB/s measured (14 GB/s by its data sheet)", 5.2e9),
         ("NVMe on PCIe 5.0 x4, 12 GB/s", 12e9),
         ("CPU DRAM 20 GB/s", 20e9),
+        ("NVMe-oF 100 Gb/s, 9.2 GB/s measured", 9.2e9),
+        ("NVMe 48 Gb/s (6 GB/s)", 6e9),
     ],
 )
 def test_one_plain_rate_is_taken(words: str, bytes_per_s: float) -> None:
     assert read_tier(words, None) == Tier(bytes_per_s)
 
 
+@pytest.mark.parametrize("words", ["NVMe 48 Gb/s", "48 Gbps", "NVMe, 48000 Mbit/s", "48 Gbits/s measured"])
+def test_a_rate_in_bits_is_an_eighth_in_bytes(words: str) -> None:
+    assert read_tier(words, None) == Tier(6e9, in_bits=True)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        ("NVMe 48 gb/s", "'NVMe 48 gb/s' may be in bits or in bytes: give what was reached in load_bw_"),
+        ("48 gbps", "may be in bits or in bytes"),
+        ("S3 over 25 Gb/s", "is the line rate of a link: give what was reached in load_bw_"),
+        ("NVMe", "the bandwidth of 'NVMe' is not stated"),
+        ("", "the bandwidth of 'the storage' is not stated"),
+    ],
+)
+def test_a_tier_without_a_rate_says_what_is_missing(words: str, says: str) -> None:
+    assert read_tier(words, None) == Tier()
+    assert says in say_unstated(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("4x NVMe, 48 Gb/s", "'4x'"),
+        ("40-48 Gb/s", "'40-48 Gb/s'"),
         ("4x NVMe, 7 GB/s each", "'each'|'4x'"),
         ("4 x NVMe, 7 GB/s", "'4 x'"),
         ("NVMe 7 GB/s x 4", "'x 4'"),
@@ -98,7 +122,7 @@ def test_the_column_goes_before_all_words(words: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["NVMe", "", "Ceph RGW S3 over network", "200 Gb/s Ethernet"])
-def test_words_without_a_rate_in_bytes_say_nothing(words: str) -> None:
+def test_words_without_a_rate_that_was_reached_say_nothing(words: str) -> None:
     assert read_tier(words, None) == Tier()
 
 

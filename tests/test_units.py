@@ -1,5 +1,7 @@
 """Text units: GB is 1e9, GiB is 2^30, and what is neither is refused in one line."""
 
+from collections.abc import Callable
+
 import pytest
 
 from bench.measure.units import (
@@ -7,6 +9,7 @@ from bench.measure.units import (
     format_rate,
     format_seconds,
     format_tokens,
+    parse_byte_count,
     parse_bytes,
     parse_duration,
     parse_rate,
@@ -16,7 +19,7 @@ from bench.measure.units import (
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("4096", 4096),
+        ("4096B", 4096),
         ("1B", 1),
         ("1.5GB", 1_500_000_000),
         ("1.5 GiB", 1_610_612_736),
@@ -32,7 +35,7 @@ def test_sizes_are_read(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "GB", "10Gb", "10gb", "-1GB", "1e9", "1,5GB", "1GB/s", "0", "0.1B", "nan"]
+    "text", ["", "GB", "4096", "10Gb", "10gb", "-1GB", "1e9", "1,5GB", "1GB/s", "0", "0.1B", "nan"]
 )
 def test_what_is_no_size_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ValueError, match="write") as refusal:
@@ -43,13 +46,46 @@ def test_what_is_no_size_is_refused_in_one_line(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("100MB/s", 1e8), ("1.5GB/s", 1.5e9), ("200MiB/s", 200 * 2**20), (" 2 GB / s ", 2e9), ("7B/s", 7.0)],
+    [
+        ("100MB/s", 1e8),
+        ("1.5GB/s", 1.5e9),
+        ("200MiB/s", 200 * 2**20),
+        (" 2 GB / s ", 2e9),
+        ("7B/s", 7.0),
+        ("2GBps", 2e9),
+    ],
 )
 def test_rates_are_read(text: str, expected: float) -> None:
     assert parse_rate(text) == expected
 
 
-@pytest.mark.parametrize("text", ["100MB", "100", "100/s", "100Mb/s", "100MB/h", "/s", "fast", "0MB/s"])
+@pytest.mark.parametrize("text", ["80Gb/s", "80Gbps", "80 Gbit/s", "80000 Mb / s"])
+def test_rates_in_bits_are_an_eighth_in_bytes(text: str) -> None:
+    assert parse_rate(text) == 10e9
+
+
+def test_a_rate_of_less_than_a_byte_is_refused() -> None:
+    assert parse_rate("8b/s") == 1
+    with pytest.raises(ValueError, match="less than a byte per second"):
+        parse_rate("7b/s")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "100MB",
+        "100",
+        "100/s",
+        "100mb/s",
+        "1.2.3GB/s",
+        "10gbps",
+        "80Gbitps/s",
+        "100MB/h",
+        "/s",
+        "fast",
+        "0MB/s",
+    ],
+)
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a rate: write it like 100MB/s"):
         parse_rate(text)
@@ -57,15 +93,15 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("180s", 180.0), ("2m", 120.0), ("120", 120.0), ("1.5h", 5400.0), ("500ms", 0.5)],
+    [("180s", 180.0), ("2m", 120.0), ("120 s", 120.0), ("1.5h", 5400.0), ("500ms", 0.5)],
 )
 def test_durations_are_read(text: str, expected: float) -> None:
     assert parse_duration(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "s", "2 days", "-3s", "0", "1m30s", "inf"])
+@pytest.mark.parametrize("text", ["", "s", "2 days", "-3s", "0s", "1m30s", "inf"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration: write it like 180s, 2m or 120"):
+    with pytest.raises(ValueError, match="is not a duration: write it like 500ms, 180s, 2m or 24h"):
         parse_duration(text)
 
 
@@ -116,3 +152,22 @@ def test_sizes_and_times_beyond_everything_are_refused_in_one_line() -> None:
         parse_rate("9" * 400 + "GB/s")
     with pytest.raises(ValueError, match="longer than 100000000000 seconds"):
         parse_duration("9" * 400 + "s")
+
+
+@pytest.mark.parametrize(
+    ("parse", "says"),
+    [
+        (parse_bytes, "'24' is not a size: it has no unit; write 24B, or GB or GiB in place of B"),
+        (parse_duration, "'24' is not a duration: it has no unit; write 24s, 24m or 24h"),
+        (parse_rate, "'24' is not a rate: write it like 100MB/s"),
+    ],
+)
+def test_a_bare_number_is_refused_with_what_to_write(parse: Callable[[str], float], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse("24")
+
+
+def test_what_is_named_in_bytes_may_be_a_bare_count_of_them() -> None:
+    assert [parse_byte_count(text) for text in ("4096", "4KiB")] == [4096, 4096]
+    with pytest.raises(ValueError, match="is not a size: write a number"):
+        parse_byte_count("1e9")

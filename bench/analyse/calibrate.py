@@ -251,6 +251,11 @@ class CalibratedModel:
         moving = self.move_s(num_tokens, load, scale=scale)
         return self.recompute_s(num_tokens, recompute), self.fixed_s(num_tokens, load) + moving
 
+    @property
+    def shared_range_s(self) -> float:
+        """That of the model calibrated, where neither arm is."""
+        return self.base.shared_range_s if self.recompute is None and self.load is None else 0.0
+
     def num_bytes(self, num_tokens: int) -> int:
         """Bytes that the load arm reads."""
         return self.base.num_bytes(num_tokens)

@@ -63,6 +63,10 @@ class TimeModel(Protocol):
     ) -> tuple[float, float]:
         """Seconds of both arms as one comparison may take their bounds: what they share is equal in both."""
 
+    @property
+    def shared_range_s(self) -> float:
+        """By how many seconds what both arms of `pair_s` share may be longer than at its low end."""
+
     def num_bytes(self, num_tokens: int) -> int:
         """Bytes that the load arm reads from storage for this prefix, all ranks together."""
 
@@ -154,6 +158,11 @@ class CostModel:
         moving = self.move_s(num_tokens, load, scale=scale)
         recompute_s = self.recompute_s(num_tokens, recompute) - overhead_s + shared_s
         return recompute_s, self.fixed_s(num_tokens, load) + moving
+
+    @property
+    def shared_range_s(self) -> float:
+        """Width of the range of a request's overhead, seconds."""
+        return self.engine.overhead_at("high") - self.engine.overhead_at("low")
 
     def step_s(self, num_tokens: int) -> float:
         """Seconds of the first-token step: one token's weights and the KV of the prefix are read."""

@@ -43,7 +43,7 @@ class Sizing:
         stored_how: how that came about.
         rate_how: how the requests per second came about; empty as given.
         drive: what the store is built of, None where nobody said.
-        write_amplification: bytes the flash takes / bytes written.
+        write_amplification: bytes that count against a drive's rating / bytes written.
         occupancy: share of what is bought that holds KV.
         prices: of the user.
     """
@@ -92,14 +92,9 @@ class Sizing:
         )
 
     def wear(self, drive: Drive, num_drives: int) -> tuple[float, float | None]:
-        """Writes per day of each drive, and the years until its rated writes are used."""
-        writes = writes_per_day(
-            drive,
-            num_drives,
-            self.demand.write_bytes_per_s,
-            write_amplification=self.write_amplification,
-        )
-        return writes, years_of_life(drive, writes)
+        """Writes per day of the host to each drive, and the years until its rated writes are used."""
+        writes = writes_per_day(drive, num_drives, self.demand.write_bytes_per_s)
+        return writes, years_of_life(drive, writes * self.write_amplification)
 
 
 @dataclass(frozen=True, slots=True)

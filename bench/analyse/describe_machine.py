@@ -52,7 +52,15 @@ def build_model(model: Model, setting: Setting, devices: Devices) -> CostModel:
     where, storage, about_storage = _storage(setting, devices)
     peer, about_peer = _peer(gpu, setting.num_gpus)
     ranks = "" if setting.num_gpus == 1 else f"{setting.num_gpus}x "
-    notices = (*said, *more, *say_memory(gpu), *about_link, *about_storage, *about_peer)
+    notices = (
+        *said,
+        *say_published(model, dtype),
+        *more,
+        *say_memory(gpu),
+        *about_link,
+        *about_storage,
+        *about_peer,
+    )
     cost = CostModel(
         label=f"{model.name} ({dtype}) on {ranks}{gpu.name} with {engine.name}, loading from {where}",
         geometry=model.geometry,
@@ -67,7 +75,7 @@ def build_model(model: Model, setting: Setting, devices: Devices) -> CostModel:
         storage=storage,
         notices=notices,
     )
-    misfit = say_misfit(cost, gpu, model)
+    misfit = say_misfit(cost, gpu, model, dtype=dtype)
     if misfit is not None:
         raise CatalogError(misfit)
     return cost
@@ -115,7 +123,7 @@ def say_memory(gpu: Gpu) -> tuple[str, ...]:
     return say_unverified(figure, f"{gpu.key}: memory_bytes")
 
 
-def say_misfit(cost: CostModel, gpu: Gpu, model: Model) -> str | None:
+def say_misfit(cost: CostModel, gpu: Gpu, model: Model, *, dtype: str) -> str | None:
     """Why the weights do not fit, None when they do; without KV or activations, so it errs on the safe side."""
     memory = pick_figure(gpu.memory_bytes)
     weights = model.geometry.params_total * cost.weight_bytes / cost.num_gpus
@@ -127,4 +135,14 @@ def say_misfit(cost: CostModel, gpu: Gpu, model: Model) -> str | None:
     return (
         f"the weights, {weights / 1e9:.0f} GB on each GPU, do not fit into its {memory.value / 1e9:.0f} GB:"
         f" {enough} such GPUs hold them, or weights of a smaller dtype"
+        f"{''.join(f' ({one})' for one in say_published(model, dtype))}"
     )
+
+
+def say_published(model: Model, dtype: str) -> tuple[str, ...]:
+    """What is due to be said where weights are supposed in another dtype than they are published in."""
+    published = model.published_dtype
+    if published is None or published == dtype:
+        return ()
+    nearest = "" if published in WEIGHT_BYTES else " and not modelled: fp8 is the nearest"
+    return (f"{dtype} weights are supposed; the published checkpoint is {published}, smaller{nearest}",)

@@ -102,8 +102,8 @@ def count_drives(
         bandwidth   bytes read per second / what a drive reads
         endurance   bytes written per day x write amplification / (DWPD x capacity)
 
-    Write amplification counts the user's writes only when it is 1: KV written once in large chunks and deleted
-    whole is close to it.
+    A rating is for writes of the host under a workload of its own (JESD219), so that its amplification is in it
+    already: 1 counts what the host writes, as KV does that is written once in large chunks and deleted whole.
 
     Raises:
         InputError: an amplification below 1, or no share.
@@ -124,15 +124,17 @@ def count_drives(
     )
 
 
-def writes_per_day(
-    drive: Drive, num_drives: int, write_bytes_per_s: float, *, write_amplification: float = 1.0
-) -> float:
-    """Drive writes per day of each of `num_drives`: bytes a day x write amplification / (drives x capacity)."""
-    return write_bytes_per_s * DAY_S * write_amplification / (num_drives * drive.capacity_bytes)
+def writes_per_day(drive: Drive, num_drives: int, write_bytes_per_s: float) -> float:
+    """Drive writes per day of the host to each of `num_drives`: bytes a day / (drives x capacity)."""
+    return write_bytes_per_s * DAY_S / (num_drives * drive.capacity_bytes)
 
 
 def years_of_life(drive: Drive, drive_writes_per_day: float) -> float | None:
-    """Years until the rated bytes are written; None where the rating is unknown or nothing is written."""
+    """Years until the rated bytes are written; None where the rating is unknown or nothing is written.
+
+    Args:
+        drive_writes_per_day: that count against the rating.
+    """
     if drive.dwpd is None or drive_writes_per_day == 0:
         return None
     return drive.dwpd / drive_writes_per_day * drive.warranty_years

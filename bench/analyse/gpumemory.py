@@ -8,6 +8,9 @@ import pandas as pd
 from bench.analyse.capacity import Cache, label, most_tokens
 from bench.analyse.inputs import InputError, exact, require_positive, require_share
 
+RESERVE_SHARE = (
+    0.05  # activations and the rest: "the remaining small percentage" of arXiv 2309.06180, section 1
+)
 # bits of one weight, scales of quantised formats not counted
 WEIGHT_BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "fp8": 8, "int8": 8, "int4": 4}
 

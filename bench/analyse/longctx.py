@@ -8,6 +8,7 @@ import pandas as pd
 from bench.analyse.capacity import label
 from bench.analyse.costmodel import CostModel
 from bench.analyse.modelled import ModelledAnswer, answer
+from bench.analyse.room import say_length, say_room
 from bench.catalog.config import Model
 from bench.catalog.geometry import WINDOWED, Geometry
 
@@ -53,8 +54,8 @@ def longctx_tables(
     said = dict.fromkeys(
         [
             *(notice for cost in costs for notice in cost.notices),
-            *_say_length(model, lengths[-1]),
-            *_say_room(model, costs[0], lengths[-1], memory_bytes),
+            *say_length(model.geometry, lengths[-1]),
+            *say_room(costs[0], lengths[-1], memory_bytes),
         ]
     )
     return {
@@ -63,25 +64,6 @@ def longctx_tables(
         "crossovers": crossing_table(costs, answers),
         "notices": label([{"notice": notice} for notice in said], ORIGIN),
     }
-
-
-def _say_length(model: Model, longest: int) -> list[str]:
-    made_for = model.geometry.max_position_embeddings
-    if made_for is None or longest <= made_for:
-        return []
-    return [f"the model is made for {made_for:,} tokens; longer prefixes are modelled all the same"]
-
-
-def _say_room(model: Model, cost: CostModel, longest: int, memory_bytes: float | None) -> list[str]:
-    """A notice when the KV of the longest prefix has no room next to the weights; activations are not counted."""
-    kv_bytes = cost.layout.bytes_at(longest)
-    weight_bytes = model.geometry.params_total * cost.weight_bytes / cost.num_gpus
-    if memory_bytes is None or weight_bytes + kv_bytes <= memory_bytes:
-        return []
-    return [
-        f"{weight_bytes / 1e9:.0f} GB of weights and {kv_bytes / 1e9:.0f} GB of KV of {longest:,} tokens on each GPU"
-        f" do not fit into its {memory_bytes / 1e9:.0f} GB"
-    ]
 
 
 def time_table(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Literal
 
@@ -11,9 +12,10 @@ import pandas as pd
 from bench.analyse.answer import Crossing, SweetSpot
 from bench.analyse.bandwidth import break_even_bytes_per_s
 from bench.analyse.costmodel import CostModel
-from bench.analyse.describe_machine import Setting, build_model, say_memory
-from bench.analyse.modelled import SHORTEST, find_marginal, find_whole, gap_whole, verdict_of
+from bench.analyse.describe_machine import Setting, build_model, say_memory, say_published
+from bench.analyse.modelled import SHORTEST, find_doubts, find_marginal, find_whole, gap_whole, verdict_of
 from bench.analyse.rates import WEIGHT_BYTES, find_storage_rate, read_weight_dtype
+from bench.analyse.room import fitting_tokens, memory_of, say_room
 from bench.analyse.spread import Spread
 from bench.catalog.config import Model, resolve_model
 from bench.catalog.devices import Devices
@@ -23,12 +25,21 @@ from bench.catalog.figure import pick_figure
 LONGEST = 131_072
 USABLE_SHARE = 0.9  # of device memory, for weights and KV: vLLM's default gpu_memory_utilization
 RANKS = (1, 2, 4, 8)
+AUTO = "auto"
 MISFIT = "the weights do not fit"
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixCell:
-    """C* of one model on one device with one storage; None where there is none, with the reason."""
+    """C* of one model on one device with one storage; None where there is none, with the reason.
+
+    Args:
+        crossover_tokens: the last crossing, beyond which the winner stays.
+        dtype: of the weights, modelled cells only.
+        crossings: all of them by length, such as "<664 >116672": loading wins below and beyond.
+        undecided: why the verdict is not sure, such as the other verdicts that the bounds of the times hold.
+        fitting_tokens: the longest prefix that has room beside the weights; None where any has.
+    """
 
     origin: Literal["modelled", "measured"]
     model: str
@@ -42,7 +53,16 @@ class MatrixCell:
     crossover_high_tokens: float | None = None
     load_wins_beyond: bool | None = None
     marginal_crossover_tokens: float | None = None
+    dtype: str = ""
+    crossings: str = ""
+    undecided: str = ""
+    fitting_tokens: int | None = None
     reason: str = ""
+
+    @property
+    def turns(self) -> tuple[tuple[bool, float], ...]:
+        """Every crossing: whether load wins beyond it, and its tokens."""
+        return tuple((one[0] == ">", float(one[1:])) for one in self.crossings.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +73,7 @@ class BandwidthCurve:
     device: str
     tokens: tuple[int, ...]
     bytes_per_s: tuple[float, ...]
+    dtype: str = "bfloat16"
 
     @property
     def wins_beyond(self) -> tuple[bool, ...]:
@@ -72,6 +93,22 @@ class BandwidthCurve:
         return found
 
 
+def choose_dtype(model: Model, gpu: str, devices: Devices, dtype: str = AUTO) -> str:
+    """`dtype`; for "auto" fp8 where the checkpoint is published so and the GPU's fp8 peak is known, else bfloat16."""
+    if dtype != AUTO:
+        return read_weight_dtype(dtype)
+    is_native = model.published_dtype == "fp8" and devices.find_gpu(gpu).fp8_flops_per_s
+    return "fp8" if is_native else "bfloat16"
+
+
+def say_no_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> str:
+    """Why no number of RANKS holds the weights, and what would."""
+    smaller = "fp8"
+    fits = devices.find_gpu(gpu).fp8_flops_per_s and choose_ranks(model, gpu, devices, smaller) is not None
+    hint = (f"try --dtype {smaller}",) if dtype != smaller and fits else ()
+    return "; ".join([f"{MISFIT} into {RANKS[-1]} GPUs", *say_published(model, dtype), *hint])
+
+
 def choose_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> int | None:
     """The fewest GPUs of RANKS that hold the weights, one where their memory is unknown; None when none does."""
     memory = pick_figure(devices.find_gpu(gpu).memory_bytes)
@@ -87,7 +124,7 @@ def fill_matrix(
     storages: Sequence[str],
     devices: Devices,
     *,
-    dtype: str = "bfloat16",
+    dtype: str = AUTO,
 ) -> list[MatrixCell]:
     """A modelled cell for each combination; what cannot be said is a cell with its reason.
 
@@ -106,30 +143,43 @@ def fill_matrix(
 
 
 def _cell(key: str, model: Model, gpu: str, storage: str, *, devices: Devices, dtype: str) -> MatrixCell:
-    ranks = choose_ranks(model, gpu, devices, dtype)
-    cell = MatrixCell("modelled", key, devices.find_gpu(gpu).name, storage, ranks or RANKS[-1])
+    weights = choose_dtype(model, gpu, devices, dtype)
+    ranks = choose_ranks(model, gpu, devices, weights)
+    name = devices.find_gpu(gpu).name
+    cell = MatrixCell("modelled", key, name, storage, ranks or RANKS[-1], dtype=weights)
     if ranks is None:
-        return replace(cell, reason=f"{MISFIT} into {RANKS[-1]} GPUs")
+        return replace(cell, reason=say_no_ranks(model, gpu, devices, weights))
     try:
-        cost = build_model(model, Setting(gpu=gpu, num_gpus=ranks, storage=storage, dtype=dtype), devices)
+        cost = build_model(model, Setting(gpu=gpu, num_gpus=ranks, storage=storage, dtype=weights), devices)
     except CatalogError as error:
         return replace(cell, reason=str(error))
-    longest = model.geometry.max_position_embeddings or LONGEST
-    whole, marginal = find_whole(cost, SHORTEST, longest), find_marginal(cost, SHORTEST, longest)
-    verdict = verdict_of(whole, gap_whole(cost)(longest))
-    reason = "; ".join(
-        [f"modelled between {SHORTEST:,} and {longest:,} tokens", *say_memory(devices.find_gpu(gpu))]
-    )
+    longest, memory = model.geometry.max_position_embeddings or LONGEST, memory_of(devices, gpu)
+    reason = [f"modelled between {SHORTEST:,} and {longest:,} tokens"]
+    reason += [*say_published(model, weights), *say_memory(devices.find_gpu(gpu))]
+    reason += say_room(cost, longest, memory)
+    marginal = find_marginal(cost, SHORTEST, longest)
     return replace(
-        _with_crossings(cell, verdict, whole, reason),
+        _judge(cell, cost, longest, reason="; ".join(reason)),
         read_bytes_per_s=None if cost.storage is None else cost.storage.value,
         marginal_crossover_tokens=marginal[-1].tokens.value if marginal else None,
+        fitting_tokens=fitting_tokens(cost, memory),
     )
+
+
+def _judge(cell: MatrixCell, cost: CostModel, longest: int, *, reason: str) -> MatrixCell:
+    """The cell with C* and what makes its verdict doubtful."""
+    whole = find_whole(cost, SHORTEST, longest)
+    verdict = verdict_of(whole, gap_whole(cost)(longest))
+    bounded = any(cost.has_bounds)
+    doubts = find_doubts(partial(gap_whole, cost), verdict, (SHORTEST, longest)) if bounded else ()
+    undecided = f"{' and '.join(doubts)} within the bounds too" if doubts else ""
+    return replace(_with_crossings(cell, verdict, whole, reason), undecided=undecided)
 
 
 def with_spot(cell: MatrixCell, spot: SweetSpot) -> MatrixCell:
     """The cell with the verdict of a measured spot."""
-    return _with_crossings(cell, spot.verdict, spot.crossings, spot.reason)
+    found = _with_crossings(cell, spot.verdict, spot.crossings, spot.reason)
+    return replace(found, undecided=spot.reason if spot.verdict == "inconclusive" else "")
 
 
 def _with_crossings(cell: MatrixCell, verdict: str, crossings: Sequence[Crossing], reason: str) -> MatrixCell:
@@ -137,8 +187,12 @@ def _with_crossings(cell: MatrixCell, verdict: str, crossings: Sequence[Crossing
     if not crossings or crossings[-1].extrapolated:
         return replace(cell, verdict=verdict, reason=reason)
     tokens = crossings[-1].tokens
+    measured = [one for one in crossings if not one.extrapolated]
     return replace(
         cell,
+        crossings=" ".join(
+            f"{'>' if one.load_wins_beyond else '<'}{one.tokens.value:.6g}" for one in measured
+        ),
         verdict=verdict,
         crossover_tokens=tokens.value,
         crossover_low_tokens=tokens.low,
@@ -150,7 +204,7 @@ def _with_crossings(cell: MatrixCell, verdict: str, crossings: Sequence[Crossing
 
 def matrix_frame(cells: Sequence[MatrixCell]) -> pd.DataFrame:
     """One row per cell; missing is empty."""
-    return pd.DataFrame([asdict(cell) for cell in cells])
+    return pd.DataFrame([asdict(cell) for cell in cells]).astype({"fitting_tokens": "Int64"})
 
 
 def trace_bandwidth(cost: CostModel, model: str, device: str, *, longest: int) -> BandwidthCurve:

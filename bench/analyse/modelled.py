@@ -51,7 +51,7 @@ def answer(
         measured: lengths that the model was calibrated on; a crossing outside of them is extrapolated.
     """
     searched = (min(SHORTEST, *lengths), max(longest or 0, 2 * SHORTEST, *lengths))
-    points = tuple(_point(model, n) for n in lengths)
+    points = tuple(point_at(model, n) for n in lengths)
     kinds: tuple[Kind, ...] = ("whole", "marginal")
     spots = (_spot(model, kind, searched, chunk_tokens=chunk_tokens) for kind in kinds)
     marked = tuple(spot if measured is None else _mark_extrapolated(spot, *measured) for spot in spots)
@@ -170,7 +170,7 @@ def _spot(model: TimeModel, kind: Kind, searched: tuple[int, int], *, chunk_toke
 
     crossings = _bounded(make_gap, *searched, any(model.has_bounds))
     verdict = verdict_of(crossings, make_gap()(searched[1]))
-    others = _other_verdicts(make_gap, searched) - {verdict} if any(model.has_bounds) else set()
+    doubts = find_doubts(make_gap, verdict, searched) if any(model.has_bounds) else ()
     last = crossings[-1] if crossings else None
     exported = round_up(last.tokens.value, chunk_tokens) if last and last.load_wins_beyond else None
     return SweetSpot(
@@ -183,14 +183,17 @@ def _spot(model: TimeModel, kind: Kind, searched: tuple[int, int], *, chunk_toke
         export_tokens=exported,
         sensitivity={f"{scale:g}x": _single(make_gap(scale=scale), searched) for scale in SCALES},
         reason=f"modelled between {searched[0]:,} and {searched[1]:,} tokens",
-        notices=(MODELLED, *(f"{UNDECIDED}: {name} within the bounds too" for name in sorted(others))),
+        notices=(MODELLED, *(f"{UNDECIDED}: {name} within the bounds too" for name in doubts)),
     )
 
 
-def _other_verdicts(make_gap: Callable[..., Gap], searched: tuple[int, int]) -> set[Verdict]:
-    """The verdicts with one arm at its slow and the other at its fast end, and the reverse."""
+def find_doubts(
+    make_gap: Callable[[Pick, Pick], Gap], verdict: Verdict, searched: tuple[int, int]
+) -> tuple[Verdict, ...]:
+    """Other verdicts with one arm at its slow and the other at its fast end, or the reverse."""
     gaps = (make_gap("high", "low"), make_gap("low", "high"))
-    return {verdict_of(crossings_of(gap, *searched), gap(searched[1])) for gap in gaps}
+    found = {verdict_of(crossings_of(gap, *searched), gap(searched[1])) for gap in gaps}
+    return tuple(sorted(found - {verdict}))
 
 
 def _single(gap: Gap, searched: tuple[int, int]) -> Estimate | None:
@@ -198,7 +201,8 @@ def _single(gap: Gap, searched: tuple[int, int]) -> Estimate | None:
     return found[0].tokens if len(found) == 1 else None
 
 
-def _point(model: TimeModel, num_tokens: int) -> Point:
+def point_at(model: TimeModel, num_tokens: int) -> Point:
+    """Both arms at one length."""
     recompute, fixed_s = (
         _estimate(model.recompute_s, num_tokens, model.has_bounds[0]),
         model.fixed_s(num_tokens),
@@ -229,18 +233,21 @@ def _point(model: TimeModel, num_tokens: int) -> Point:
 
 
 def _ratio(model: TimeModel, num_tokens: int) -> Estimate:
-    """Recompute over load; each bound with one arm at its slow end and the other at its fast one."""
+    """Recompute over load; each bound with one arm at its slow end and the other at its fast one.
 
-    def ratio(recompute: Pick, load: Pick) -> float:
+    What both share changes no winner but brings the ratio nearer to 1, so the upper bound takes the end of it that
+    gives more.
+    """
+
+    def ratio(recompute: Pick, load: Pick, shared_s: float = 0.0) -> float:
         recompute_s, load_s = model.pair_s(num_tokens, recompute, load)
-        return recompute_s / load_s if load_s > 0 else float("inf")
+        return (recompute_s + shared_s) / (load_s + shared_s) if load_s + shared_s > 0 else float("inf")
 
     value = ratio("value", "value")
-    return (
-        Estimate(value, ratio("low", "high"), ratio("high", "low"))
-        if any(model.has_bounds)
-        else Estimate(value)
-    )
+    if not any(model.has_bounds):
+        return Estimate(value)
+    high = max(ratio("high", "low"), ratio("high", "low", model.shared_range_s))
+    return Estimate(value, ratio("low", "high"), high)
 
 
 def faster_arm(point: Point) -> Literal["load", "recompute", "undecided"]:

@@ -4,13 +4,13 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench.analyse.rates import read_weight_dtype
+from bench.analyse.rates import DTYPE_NAMES, read_weight_dtype
 from bench.analyse.rowdoubts import find_doubts
-from bench.analyse.rownames import find_model
+from bench.analyse.rownames import FP8, find_model, named_weights
 from bench.analyse.rowtier import COLUMN, Tier, read_tier
 from bench.catalog.devices import Devices
 from bench.catalog.fields import CatalogError
@@ -60,7 +60,7 @@ class Row:
     """One published row; "" and None are missing.
 
     Args:
-        faults: by column, why what stands there is no number; None in `number` too.
+        faults: by column, why what stands there cannot be used; a number is None in `number` too.
     """
 
     text: dict[str, str]
@@ -118,7 +118,7 @@ def read_rows(path: Path) -> tuple[Row, ...]:
     """All rows of a CSV with the columns of published.csv.
 
     Raises:
-        RowsError: no such file, no CSV, a column is missing, an id is there twice.
+        RowsError: no such file, no CSV, a column or an id is missing.
     """
     try:
         if path.stat().st_size > MAX_ROWS_BYTES:
@@ -136,12 +136,16 @@ def read_rows(path: Path) -> tuple[Row, ...]:
         raise RowsError(f"{path}: not a CSV: {error}") from error
     if not rows:
         raise RowsError(f"{path}: no row below the header")
-    twice = next(
-        (row.id for i, row in enumerate(rows) if any(row.id == other.id for other in rows[:i])), None
-    )
-    if twice is not None:
-        raise RowsError(f"{path}: id {twice!r} is there twice")
-    return rows
+    return tuple(_tell_twice(rows))
+
+
+def _tell_twice(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows; one whose id an earlier one has is at fault."""
+    seen: set[str] = set()
+    for row in rows:
+        fault = {"id": f"id {row.id!r:.40} is there twice, and an earlier row has it"}
+        yield replace(row, faults=row.faults | fault) if row.id in seen else row
+        seen.add(row.id)
 
 
 def _rows(path: Path, text: str) -> Iterator[Row]:
@@ -195,6 +199,8 @@ def refusals(row: Row, devices: Devices) -> list[str]:
 
 
 def _kind_refusals(row: Row) -> Iterator[str]:
+    if "id" in row.faults:
+        yield row.faults["id"]
     if not row.kind:
         yield "kind is missing"
     elif row.kind not in {*TIMES, *RATES, CROSSOVER}:
@@ -228,9 +234,21 @@ def _device_refusals(row: Row, devices: Devices) -> Iterator[str]:
             if row.text["precision"]
             else "precision is missing"
         )
+    yield from _weight_refusals(row)
     if find_model(row.text["model"]) is None:
         yield f"model {row.text['model']!r:.60} is not in the catalogue"
     try:
         devices.find_gpu(row.text["gpu"])
     except CatalogError as error:
         yield re.split("; known|; or describe", str(error))[0]
+
+
+def _weight_refusals(row: Row) -> Iterator[str]:
+    """Weights that the model's name says, where they are not those of the row or have no modelled rate."""
+    weights, precision = named_weights(row.text["model"]), row.text["precision"]
+    if weights is None:
+        return
+    if weights != FP8:
+        yield f"model {row.text['model']!r:.60} has weights of {weights}, which is not modelled"
+    elif precision and DTYPE_NAMES.get(precision.lower(), precision.lower()) != FP8:
+        yield f"model {row.text['model']!r:.60} has weights of {FP8} by its name, and precision is {precision!r:.40}"

@@ -19,6 +19,7 @@ MEMORY_SHARE = 0.8
 MOST_DRIVES = 10_000
 DRIVES = re.compile(r"(\d{1,7})\s*[x×]\s*(\S.*)", re.I)
 WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
+FOUR_BITS = re.compile(r"(?:fp|int|w)4")
 DTYPE_NAMES = {
     "bf16": "bfloat16",
     "fp16": "float16",
@@ -57,7 +58,9 @@ def read_weight_dtype(name: str) -> str:
     """
     dtype = DTYPE_NAMES.get(name.lower(), name.lower())
     if dtype not in WEIGHT_BYTES:
-        raise CatalogError(f"dtype {name!r:.40} has no modelled rate; known: {', '.join(WEIGHT_BYTES)}")
+        near = "; fp8 is the nearest: weights of twice the bytes" if FOUR_BITS.search(dtype) else ""
+        known = ", ".join(WEIGHT_BYTES)
+        raise CatalogError(f"dtype {name!r:.40} has no modelled rate; known: {known}{near}")
     return dtype
 
 
@@ -83,6 +86,7 @@ def find_compute(devices: Devices, gpu: Gpu, dtype: str) -> tuple[ComputeRates, 
         notices += (f"no kernel was measured on {gpu.name}: shares of the peak as on other GPUs",)
     if dtype != "fp8":
         return rates, notices
+    _require_fp8_units(gpu)
     fast, more = _peak(gpu.fp8_flops_per_s, f"{gpu.key}: fp8_flops_per_s")
     gemm = rates.gemm.times(fast / peak)
     notices += (
@@ -90,6 +94,14 @@ def find_compute(devices: Devices, gpu: Gpu, dtype: str) -> tuple[ComputeRates, 
         "fp8 products reach the same share of their peak as bfloat16; attention stays in bfloat16",
     )
     return ComputeRates(gemm, rates.attention, rates.attention_spread), notices
+
+
+def _require_fp8_units(gpu: Gpu) -> None:
+    if gpu.fp8_units is False:
+        raise CatalogError(
+            f"{gpu.name} has no float8 units: take --dtype bfloat16, or a GPU of a later generation"
+            " (float8 weights with bfloat16 products are not modelled)"
+        )
 
 
 def _peak(figures: tuple[Figure, ...], what: str) -> tuple[float, tuple[str, ...]]:

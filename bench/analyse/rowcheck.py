@@ -99,7 +99,10 @@ def count_inside(outcomes: Sequence[RowOutcome]) -> tuple[int, int]:
 def _calibrations(
     rows: Sequence[Row], devices: Devices, names: Sequence[str]
 ) -> dict[Setup, CalibratedModel]:
-    by_id = {row.id: row for row in rows}
+    by_id = {row.id: row for row in reversed(rows)}
+    twice = next((row.id for row in rows if "id" in row.faults and row.id in names), None)
+    if twice is not None:
+        raise RowsError(f"calibrate: id {twice!r:.40} is there twice: give each row one of its own")
     unknown = [name for name in names if name not in by_id]
     if unknown:
         raise RowsError(

@@ -5,7 +5,7 @@ from bench.analyse.describe_machine import Setting, build_model, say_memory
 from bench.analyse.published import LOADING, Row
 from bench.analyse.rates import find_storage_rate
 from bench.analyse.rownames import find_model, is_called
-from bench.analyse.rowtier import drive_name
+from bench.analyse.rowtier import drive_name, say_unstated
 from bench.catalog.devices import Devices
 from bench.catalog.fields import CatalogError
 from bench.catalog.geometry import Geometry
@@ -55,6 +55,9 @@ def say_taken(row: Row, devices: Devices) -> tuple[str, ...]:
     said = [] if gpu.is_called(row.text["gpu"]) else [f"GPU {row.text['gpu']!r:.60} taken as {gpu.name}"]
     if model is not None and not is_called(model, row.text["model"]):
         said.append(f"model {row.text['model']!r:.60} taken as {model.name}")
+    tier, words = row.tier, row.text["load_tier"]
+    if row.kind in LOADING and tier.in_bits and tier.bytes_per_s is not None:
+        said.append(f"{words!r:.60} taken as {tier.bytes_per_s / 1e9:g} GB/s: it is in bits")
     name = _catalogued(row, devices) if row.kind in LOADING else None
     if name is not None:
         _, _, notices = find_storage_rate(devices, name)
@@ -100,6 +103,4 @@ def require_storage(row: Row, devices: Devices) -> None:
     tier = row.tier
     if row.kind not in LOADING or tier.in_memory or tier.bytes_per_s is not None or _catalogued(row, devices):
         return
-    raise CatalogError(
-        tier.doubt or f"the bandwidth of {row.text['load_tier'] or 'the storage'!r} is not stated"
-    )
+    raise CatalogError(tier.doubt or say_unstated(row.text["load_tier"]))

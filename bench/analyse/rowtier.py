@@ -5,8 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 COLUMN = "load_bw_gbps_decimal"
-RATE = re.compile(
-    r"(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<prefix>[kKMGT])(?P<binary>i?)B(?:\s*/\s*s(?:ec)?|ps)\b"
+NUMBER = r"(?P<number>\d{1,15}(?:\.\d{1,15})?)\s*(?P<prefix>[kKMGT])(?P<binary>i?)"
+RATE = re.compile(NUMBER + r"(?P<unit>B)(?:\s*/\s*s(?:ec)?|ps)\b")
+RATE_IN_BITS = re.compile(NUMBER + r"(?P<unit>b|bits?)(?:\s*/\s*s(?:ec)?|ps)\b")
+BITS_OR_BYTES = re.compile(r"\d\s*[kmgt]i?b(?:its?)?(?:\s*/\s*s|ps)", re.I)
+# a link beside a rate in bits: the rate is its line rate, and not what was reached
+LINK = re.compile(
+    r"ethernet|infiniband|\broce|rdma|\bs?ata\b|\bsas\b|pcie|network|\bnics?\b|link|fabric|-of\b|\btcp\b"
+    r"|\bib\b|[hen]dr\b|\bover\b|\bgbe\b|fib(?:re|er)|\befa\b|switch|\b[lw]an\b|\bport\b|usb|thunderbolt",
+    re.I,
 )
 POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 MOST_BYTES_PER_S = 1e18
@@ -41,29 +48,42 @@ class Tier:
         bytes_per_s: its one rate, None where there is none.
         in_memory: whether the KV lies in host memory and no rate is given.
         doubt: why its words give no rate although they seem to; "" where they do not.
+        in_bits: whether the words give the rate in bits.
     """
 
     bytes_per_s: float | None = None
     in_memory: bool = False
     doubt: str = ""
+    in_bits: bool = False
 
 
 def read_tier(words: str, stated: float | None) -> Tier:
     """The tier that a row names: the rate of its column, decimal GB/s, goes before all that the words say."""
     if stated is not None:
         return Tier(stated * 1e9)
-    mentions = list(RATE.finditer(words))
+    in_bits = RATE.search(words) is None and LINK.search(words) is None
+    rate = RATE_IN_BITS if in_bits else RATE
+    mentions = list(rate.finditer(words))
     in_memory = MEMORY.search(words) is not None
-    beside = BESIDE_MEMORY.search(RATE.sub("", words)) if in_memory else None
+    beside = BESIDE_MEMORY.search(rate.sub("", words)) if in_memory else None
     if beside is not None:
         why = f"{words!r:.60} is not the memory of the host alone ({beside[0]!r})"
         return Tier(doubt=f"{why}: give its rate in {COLUMN}")
     if not mentions:
         return Tier(in_memory=in_memory)
-    found = _find_certain(words, mentions)
+    found = _find_certain(words, mentions, rate)
     if isinstance(found, str):
         return Tier(doubt=f"{words!r:.60} does not give one plain rate ({found}): give it in {COLUMN}")
-    return Tier(found)
+    return Tier(found, in_bits=in_bits)
+
+
+def say_unstated(words: str) -> str:
+    """Why words without a doubt of their own give no rate."""
+    found = BITS_OR_BYTES.search(words)
+    if found is None:
+        return f"the bandwidth of {words or 'the storage'!r:.60} is not stated"
+    why = "is the line rate of a link" if RATE_IN_BITS.search(words) else "may be in bits or in bytes"
+    return f"{words!r:.60} {why}: give what was reached in {COLUMN}"
 
 
 def drive_name(words: str) -> str:
@@ -71,7 +91,7 @@ def drive_name(words: str) -> str:
     return KIND_OF_DRIVE.sub("", words).strip(" ,")
 
 
-def _find_certain(words: str, mentions: Sequence[re.Match[str]]) -> float | str:
+def _find_certain(words: str, mentions: Sequence[re.Match[str]], rate: re.Pattern[str]) -> float | str:
     """Bytes per second of the one rate that is meant, or what makes it uncertain."""
     qualified = QUALIFIED.search(LANES.sub("", words))
     if qualified is not None:
@@ -81,7 +101,7 @@ def _find_certain(words: str, mentions: Sequence[re.Match[str]]) -> float | str:
         limited = RANGE_BEFORE.search(before) or LIMIT_BEFORE.search(before) or LIMIT_AFTER.search(after)
         if limited is not None:
             return repr(limited[0] + mention[0] if limited.string is before else mention[0] + limited[0])
-    parts = [(part, found) for part in PARTS.split(words) if (found := list(RATE.finditer(part)))]
+    parts = [(part, found) for part in PARTS.split(words) if (found := list(rate.finditer(part)))]
     if any(len(found) > 1 for _, found in parts):
         return "several rates"
     measured = [found[0] for part, found in parts if MEASURED.search(part)]
@@ -94,4 +114,5 @@ def _find_certain(words: str, mentions: Sequence[re.Match[str]]) -> float | str:
 
 def _bytes_per_s(mention: re.Match[str]) -> float | str:
     value = float(mention["number"]) * (1024 if mention["binary"] else 1000) ** POWERS[mention["prefix"]]
+    value /= 1 if mention["unit"] == "B" else 8
     return value if 0 < value <= MOST_BYTES_PER_S else repr(mention[0][:20])

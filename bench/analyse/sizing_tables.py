@@ -137,9 +137,13 @@ def _drive_rows(sizing: Sizing, drive: Drive) -> Iterable[Row]:
     if count.whole is not None:
         writes, years = sizing.wear(drive, count.whole)
         yield Row(
-            "drive writes per day", writes, "1/day", "of each of these drives, every token written once"
+            "drive writes per day", writes, "1/day", "by the host, to each of these drives; every token once"
         )
-        yield Row("years to the rated writes", years, "years", "rated / used x warranty")
+        times = sizing.write_amplification
+        if times != 1:
+            counted = f"drive writes per day x write amplification of {times:g}"
+            yield Row("counted against the rating", writes * times, "1/day", counted)
+        yield Row("years to the rated writes", years, "years", "rated / counted x warranty")
 
 
 def _table(rows: Iterable[Row]) -> pd.DataFrame:

@@ -93,6 +93,11 @@ class SweepModel:
         moving = self.move_s(num_tokens, load, scale=scale)
         return self.recompute_s(num_tokens, recompute), self.fixed_s(num_tokens, load) + moving
 
+    @property
+    def shared_range_s(self) -> float:
+        """Nothing: what the arms share was measured."""
+        return 0.0
+
     def num_bytes(self, num_tokens: int) -> int:
         """Bytes of the prefix but its last token, on all ranks together."""
         return self.num_ranks * self.layout.bytes_at(num_tokens - 1)

@@ -18,7 +18,7 @@ from bench.analyse.capacity import (
     token_table,
     users_table,
 )
-from bench.analyse.gpumemory import GpuMemory, divide_gpu_memory, gpu_table
+from bench.analyse.gpumemory import RESERVE_SHARE, GpuMemory, divide_gpu_memory, gpu_table
 from bench.catalog.config import resolve_model
 
 MODELS = ("qwen3-8b", "llama-3.3-70b", "llama-3.1-405b")
@@ -29,9 +29,6 @@ CONTEXTS = (10_000, 100_000)
 USERS = (1, 100, 1_000, 10_000)
 TB = 10**12
 A100_BYTES = 40 * 10**9
-RESERVE_SHARE = (
-    0.05  # activations and the rest: "the remaining small percentage" of arXiv 2309.06180, section 1
-)
 SLIP = "decimal GB divided by 1024 and called TB"
 
 

@@ -51,6 +51,8 @@ class Model:
         config: what `transformers.AutoConfig.for_model(**config)` builds it from, model_type included.
         geometry: all counts.
         source: where the dimensions come from.
+        published_dtype: that the weights are published in, where the quantization_config of the hub says so (fp8,
+            mxfp4 …); None otherwise.
     """
 
     key: str
@@ -58,6 +60,7 @@ class Model:
     config: dict[str, object] = field(hash=False)
     geometry: Geometry
     source: str
+    published_dtype: str | None = None
 
     @property
     def model_type(self) -> str:
@@ -120,7 +123,14 @@ def describe_config(config: Mapping[str, object], place: str, *, key: str, name:
     dtype = values.get("dtype", values.get("torch_dtype", config.get("torch_dtype")))
     if isinstance(dtype, str):
         built["dtype"] = dtype
-    return Model(key, name, {"model_type": architecture.builds, **built}, geometry, source)
+    published = _published_dtype(values) or _published_dtype(config)
+    return Model(key, name, {"model_type": architecture.builds, **built}, geometry, source, published)
+
+
+def _published_dtype(config: Mapping[str, object]) -> str | None:
+    quantized = config.get("quantization_config")
+    method = quantized.get("quant_method") if isinstance(quantized, Mapping) else None
+    return method if isinstance(method, str) else None
 
 
 def _read_entry(key: str, entry: dict[str, object]) -> Model:

@@ -50,12 +50,17 @@ class Entry(BaseModel):
 
 
 class Gpu(Entry):
-    """One GPU; rates are of one GPU and one direction, peaks are dense."""
+    """One GPU; rates are of one GPU and one direction, peaks are dense.
+
+    Args:
+        fp8_units: whether there are any; None where nobody says so.
+    """
 
     memory_bytes: Figures = ()
     memory_bytes_per_s: Figures = ()
     bf16_flops_per_s: Figures = ()
     fp8_flops_per_s: Figures = ()
+    fp8_units: bool | None = None
     link: str | None = None
     link_bytes_per_s: Figures = ()
     peer_bytes_per_s: Figures = ()

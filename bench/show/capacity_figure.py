@@ -62,7 +62,7 @@ def draw_gpu(axes: Axes, table: pd.DataFrame) -> None:
     axes.axvline(100, color="0.2", linewidth=1)
     axes.set_xlabel("share of GPU memory [%]")
     axes.set_title("GPU memory (arithmetic)", loc="left", fontsize=10)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper center", ncols=3, bbox_to_anchor=(0.5, -0.14))
 
 
 DRAWERS = {"lengths": draw_lengths, "users": draw_users, "gpu": draw_gpu}

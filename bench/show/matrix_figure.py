@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from bench.analyse.matrix import BandwidthCurve, MatrixCell
 from bench.show.figures import PNG_DPI, STYLE
 from bench.show.log_ticks import plain_log_axis
-from bench.show.numbers import printable, round_digits
+from bench.show.numbers import format_tokens, printable, round_digits
 
 SHORT = {
     "load_always_wins": "load\nalways",
@@ -39,8 +39,9 @@ ONLY_BELOW: Any = {
     "markerfacecolor": "white",
     "linewidth": 1.0,
 }
+KEYS_A_ROW = 3
 NORM = LogNorm(64, 131_072)
-Row = tuple[str, str, int, str]
+Row = tuple[str, str, int, str, str]
 
 
 def draw_matrix(axes: Axes, cells: Sequence[MatrixCell]) -> None:
@@ -58,7 +59,7 @@ def draw_matrix(axes: Axes, cells: Sequence[MatrixCell]) -> None:
         axes.add_patch(
             Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="0.75", hatch=hatch, linewidth=0.6)
         )
-        text = SHORT.get(cell.verdict, "?") if tokens is None else _say_tokens(cell, tokens)
+        text = say_cell(cell)
         box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0}
         axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=7, bbox=box)
     axes.set_xlim(0, len(columns))
@@ -66,16 +67,17 @@ def draw_matrix(axes: Axes, cells: Sequence[MatrixCell]) -> None:
     axes.set_xticks([i + 0.5 for i in range(len(columns))], map(printable, columns), rotation=30, ha="right")
     axes.set_yticks([i + 0.5 for i in range(len(rows))], [_say_row(row) for row in rows])
     axes.tick_params(length=0, labelsize=8)
-    key = [Patch(facecolor="white", edgecolor="0.4", hatch="///", label="modelled")]
-    key.append(Patch(facecolor="white", edgecolor="0.4", label="measured"))
-    key += [
-        Patch(facecolor="none", edgecolor="none", label=f"—: {shorten(why, 48, placeholder=' …')}")
-        for _, why in count_missing(cells)
-    ]
+    key = _key(cells)
     axes.legend(
-        handles=key, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=len(key), frameon=False, fontsize=8
+        handles=key,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=KEYS_A_ROW,
+        frameon=False,
+        fontsize=8,
     )
-    axes.set_title("C* in tokens: loading the whole prefix wins beyond", fontsize=10, pad=24)
+    pad = 8 + 16 * -(-len(key) // KEYS_A_ROW)
+    axes.set_title("C* in tokens: loading the whole prefix wins beyond", fontsize=10, pad=pad)
 
 
 def count_missing(cells: Sequence[MatrixCell]) -> list[tuple[int, str]]:
@@ -84,23 +86,57 @@ def count_missing(cells: Sequence[MatrixCell]) -> list[tuple[int, str]]:
     return [(count, reason) for reason, count in reasons.most_common()]
 
 
-def _say_tokens(cell: MatrixCell, tokens: float) -> str:
-    return f"only below\n{round_digits(tokens)}" if cell.load_wins_beyond is False else round_digits(tokens)
+def say_cell(cell: MatrixCell) -> str:
+    """C* in few digits, all of them where there are several, or the verdict; with ? where it is undecided."""
+    turns = cell.turns
+    if cell.crossover_tokens is None:
+        text = SHORT.get(cell.verdict, "—")
+    elif len(turns) > 1:
+        text = ",\n".join(f"{'>' if beyond else '<'}{_say_tokens(tokens)}" for beyond, tokens in turns)
+    elif cell.load_wins_beyond is False:
+        text = f"only below\n{_say_tokens(cell.crossover_tokens)}"
+    else:
+        text = _say_tokens(cell.crossover_tokens)
+    return f"{text}?" if (cell.undecided and cell.verdict != "inconclusive") or _is_guess(cell) else text
+
+
+def _is_guess(cell: MatrixCell) -> bool:
+    return cell.verdict == "inconclusive" and cell.crossover_tokens is not None
+
+
+def _say_tokens(tokens: float) -> str:
+    return round_digits(round(tokens)) if tokens >= 100 else format_tokens(tokens)
+
+
+def _key(cells: Sequence[MatrixCell]) -> list[Patch]:
+    """What hatching and signs mean, of those that are there."""
+    texts = [say_cell(cell) for cell in cells]
+    plain: Any = {"facecolor": "none", "edgecolor": "none"}
+    key = [Patch(facecolor="white", edgecolor="0.4", hatch="///", label="modelled")]
+    key.append(Patch(facecolor="white", edgecolor="0.4", label="measured"))
+    if any(text.endswith("?") for text in texts):
+        key.append(Patch(**plain, label="?: undecided, the bounds hold another verdict too"))
+    if any(">" in text for text in texts):
+        key.append(Patch(**plain, label="<, >: load wins below, beyond"))
+    return key + [
+        Patch(**plain, label=f"—: {shorten(why, 48, placeholder=' …')}") for _, why in count_missing(cells)
+    ]
 
 
 def _row(cell: MatrixCell) -> Row:
-    return cell.model, cell.device, cell.num_gpus, cell.origin
+    return cell.model, cell.device, cell.num_gpus, cell.origin, cell.dtype
 
 
 def _say_row(row: Row) -> str:
-    model, device, num_gpus, _ = row
-    return printable(f"{model} on {device}" if num_gpus == 1 else f"{model} on {num_gpus}x {device}")
+    model, device, num_gpus, _, dtype = row
+    name = f"{model} ({dtype})" if dtype else model
+    return printable(f"{name} on {device}" if num_gpus == 1 else f"{name} on {num_gpus}x {device}")
 
 
 def draw_curves(axes: Axes, curves: Sequence[BandwidthCurve], drives: Mapping[str, float]) -> None:
     """C* by the storage's rate, modelled: dashed where load wins beyond, dotted where it wins up to; drives are marked."""
     for number, curve in enumerate(curves):
-        name = printable(f"{curve.model} on {curve.device}")
+        name = printable(f"{curve.model} ({curve.dtype}) on {curve.device}")
         rates = [rate / 1e9 for rate in curve.bytes_per_s]
         branches, colour = curve.branches(), f"C{number % 10}"
         for wins_beyond, where in branches:

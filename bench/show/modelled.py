@@ -43,6 +43,13 @@ WHAT = {
     "whole": ("loading the whole prefix", "recomputing it"),
     "marginal": ("loading the next KV chunk", "computing it"),
 }
+# what a verdict that holds within the bounds too means for the one that is named
+DOUBTS = {
+    "load_always_wins": "load may win at every length",
+    "recompute_always_wins": "recompute may win at every length",
+    "multiple_crossings": "there may be several crossings",
+    "crossover": "there may be one crossing",
+}
 
 
 def _cells(point: Point) -> tuple[str, ...]:
@@ -76,27 +83,34 @@ def say_spot(spot: SweetSpot) -> str:
         "load_always_wins": f"{loading} is faster than {other} everywhere: {short_answer(spot)}",
         "recompute_always_wins": f"{loading} is never faster than {other}: {short_answer(spot)}",
     }[spot.verdict]
-    doubts = [notice.replace("_", " ") for notice in spot.notices if notice.startswith(UNDECIDED)]
-    details = [_say_crossing(crossing, is_sure=not doubts) for crossing in spot.crossings]
-    details = [*doubts, *details, spot.reason]
+    doubts = [
+        DOUBTS[name]
+        for name in DOUBTS
+        for notice in spot.notices
+        if notice.startswith(f"{UNDECIDED}: {name}")
+    ]
+    if doubts:
+        words += f", but {UNDECIDED}: within the bounds of the times {' or '.join(doubts)}"
+    bounded = any(crossing.tokens.low is not None for crossing in spot.crossings)
+    details = [_say_crossing(crossing, is_sure=not doubts, bounded=bounded) for crossing in spot.crossings]
+    details.append(spot.reason)
     if spot.export_tokens is not None:
         details.append(f"{format_tokens(spot.export_tokens)} in whole chunks")
     return f"{words} ({'; '.join(details)})"
 
 
-def _say_crossing(crossing: Crossing, *, is_sure: bool) -> str:
+def _say_crossing(crossing: Crossing, *, is_sure: bool, bounded: bool) -> str:
     """Which side load wins on, and the bounds; where they hold another verdict too, of the last crossing alone."""
     direction = "load wins beyond" if crossing.load_wins_beyond else "load wins only below"
+    said = [direction, *(["extrapolated"] if crossing.extrapolated else [])]
     low, high = crossing.tokens.low, crossing.tokens.high
-    if low is None or high is None:
-        bounds = (
-            "no bounds known"
-            if is_sure
-            else "no bounds of its own: with those of the times it may not be there"
+    if low is not None and high is not None:
+        said.append(
+            f"{format_tokens(low)} to {format_tokens(high)}{'' if is_sure else ' for the last crossing'}"
         )
-    else:
-        bounds = f"{format_tokens(low)} to {format_tokens(high)}{'' if is_sure else ' for the last crossing'}"
-    return f"{direction}, {'extrapolated, ' if crossing.extrapolated else ''}{bounds}"
+    elif is_sure:
+        said.append("its bounds are open" if bounded else "no bounds known")
+    return ", ".join(said)
 
 
 def answer_csv(answer: ModelledAnswer) -> str:
@@ -143,11 +157,10 @@ def outcome_lines(outcomes: Sequence[RowOutcome]) -> list[str]:
         said = [", ".join(map(_say_compared, outcome.compared))]
         said += [f"supposed: {printable(one)}" for one in outcome.taken]
         lines.append(f"{name}: {how}: {'; '.join(said)}")
-    for calibrated in (True, False):
-        error, count = median_error([one for one in outcomes if one.calibrated is calibrated])
-        if count and any(one.calibrated for one in outcomes):
-            kind = "of calibrated setups" if calibrated else "of other setups"
-            lines.append(f"rows {kind}: {100 * (error or 0.0):.1f} % over {count} rows")
+    parts = [median_error([one for one in outcomes if one.calibrated is way]) for way in (True, False)]
+    if all(count for _, count in parts):  # else the last line says it
+        for kind, (error, count) in zip(("calibrated", "other"), parts, strict=True):
+            lines.append(f"rows of {kind} setups: {100 * (error or 0.0):.1f} % over {count} rows")
     inside, bounded = count_inside(outcomes)
     if bounded:
         lines.append(f"within the modelled bounds: {inside} of {bounded} published numbers")

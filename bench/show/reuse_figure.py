@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from bench.analyse.reuse.savings import Prices
 from bench.measure.record import write_bytes_safely
 from bench.show.log_ticks import plain_log_axis
+from bench.show.looks import layer
 from bench.show.numbers import format_tokens
 
 WHERE_FASTER = "load where faster"
@@ -31,12 +32,14 @@ def draw_reuse(axes: Axes, table: pd.DataFrame) -> None:
         raise ValueError("nothing to draw: the table has no row")
     most = float(table.attrs["max_hit_ratio"])
     several = table["pool"].nunique() > 1
-    for (pool, policy), rows in table.groupby(["pool", "policy"], sort=False):
+    groups = table.groupby(["pool", "policy"], sort=False)
+    for number, ((pool, policy), rows) in enumerate(groups):
         points = rows.sort_values("capacity_tokens")
         points = points[points["capacity_tokens"] > 0]
         name = LABELS.get(str(policy), str(policy)) + (f", {pool}" if several else "")
         style = "--" if pool == "per-instance" else "-"
-        axes.plot(points["capacity_tokens"], points["hit_ratio"], style, marker="o", markersize=3, label=name)
+        look = layer(number, len(groups))
+        axes.plot(points["capacity_tokens"], points["hit_ratio"], linestyle=style, label=name, **look)
     axes.axhline(most, color="0.5", linestyle=":", label=f"never drops a block: {most:.3f}")
     axes.set_xscale("log")
     plain_log_axis(axes.xaxis, format_tokens)
@@ -71,10 +74,12 @@ def draw_savings(axes: Axes, table: pd.DataFrame, prices: Prices) -> None:
     """
     points = table[table["capacity_tokens"] > 0].sort_values("capacity_tokens")
     styles = {"free_hit": ":", "always_load": "--", "beyond_crossover": "-.", "where_faster": "-"}
-    for strategy, name in strategy_names(prices).items():
+    names = strategy_names(prices)
+    for number, (strategy, name) in enumerate(names.items()):
         style, label = styles[strategy], f"{name} (bound)" if strategy == "free_hit" else name
         share = points[f"{strategy}_saved_s"] / points["recompute_s"] * 100
-        axes.plot(points["capacity_tokens"], share, style, marker="o", markersize=3, label=label)
+        look = layer(number, len(names))
+        axes.plot(points["capacity_tokens"], share, linestyle=style, label=label, **look)
     axes.axhline(0.0, color="0.7", linewidth=0.8)
     whole_s = float(table["recompute_s"].iloc[0])
     if whole_s > 0:
@@ -117,8 +122,9 @@ def draw_rounds(axes: Axes, table: pd.DataFrame, column: str, *, label: str) -> 
         column: what to draw.
         label: its axis label, with the unit.
     """
-    for tiers, rows in table.groupby("tiers", sort=False):
-        axes.plot(rows["round"], rows[column], marker="o", markersize=3, label=str(tiers))
+    groups = table.groupby("tiers", sort=False)
+    for number, (tiers, rows) in enumerate(groups):
+        axes.plot(rows["round"], rows[column], label=str(tiers), **layer(number, len(groups)))
     axes.set_ylim(bottom=0.0)
     axes.set_xlabel("round")
     axes.set_ylabel(label)

@@ -62,7 +62,7 @@ def draw_cost(axes: Axes, cost: pd.DataFrame) -> None:
     axes.margins(x=0.4, y=0.15)
     axes.grid(True, axis="y", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.set_ylabel("cost of a million reused tokens")
+    axes.set_ylabel("cost of a million reused tokens\n[unit of the prices given]")
     axes.set_title("Cost at the prices given (modelled)", loc="left", fontsize=10)
 
 

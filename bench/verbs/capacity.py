@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from bench.analyse.capacity import Cache, length_table, room_table, token_table, users_table
-from bench.analyse.gpumemory import gpu_table, require_weight_bits
+from bench.analyse.gpumemory import RESERVE_SHARE, gpu_table, require_weight_bits
 from bench.analyse.inputs import InputError, join_counts, parse_counts, require_share
-from bench.analyse.talk import CONTEXTS, LENGTHS, RESERVE_SHARE, USERS, talk_tables
+from bench.analyse.talk import CONTEXTS, LENGTHS, USERS, talk_tables
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices, read_devices
 from bench.catalog.figure import pick_figure

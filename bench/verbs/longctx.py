@@ -7,9 +7,9 @@ import typer
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.inputs import InputError
 from bench.analyse.longctx import longctx_tables, series_to
+from bench.analyse.room import memory_of
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import read_devices
-from bench.catalog.figure import pick_figure
 from bench.measure.units import parse_rate
 from bench.show.longctx_figure import write_longctx_figure
 from bench.show.longctx_text import longctx_text
@@ -54,12 +54,11 @@ def longctx(
         )
         for rate in dict.fromkeys(rates)
     ]
-    memory = pick_figure(devices.find_gpu(gpu).memory_bytes)
     tables = longctx_tables(
         known,
         costs,
         series_to(longest, SHORTEST),
         kv_dtype=kv_dtype,
-        memory_bytes=None if memory is None else memory.value,
+        memory_bytes=memory_of(devices, gpu),
     )
     show_tables(tables, text=longctx_text, draw=write_longctx_figure, csv=csv, plot=plot, as_json=as_json)

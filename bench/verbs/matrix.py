@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,18 +13,19 @@ from bench.analyse.analysis import analyse
 from bench.analyse.answer import Analysis
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.matrix import (
+    AUTO,
     LONGEST,
-    MISFIT,
-    RANKS,
     BandwidthCurve,
     MatrixCell,
+    choose_dtype,
     choose_ranks,
     fill_matrix,
     matrix_frame,
+    say_no_ranks,
     trace_bandwidth,
     with_spot,
 )
-from bench.analyse.rates import find_storage_rate, read_weight_dtype
+from bench.analyse.rates import find_storage_rate
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices, read_devices
 from bench.catalog.fields import CatalogError
@@ -38,14 +40,25 @@ from bench.verbs.options import RESULTS, SCRATCH, Catalogue, option, out
 MODELS = "qwen3-8b,llama-3.1-8b,qwen3-32b,llama-3.1-70b,gpt-oss-120b,deepseek-v3"
 GPUS = "l40s,a100-sxm-80gb,h100-sxm,h200-sxm,b200-sxm"
 STORAGES = "ceph-rgw-s3,pm9a3,d7-ps1010,4x pm9a3,ethernet-400g,mooncake-4x200g"
-CURVE_COLUMNS = ("origin", "model", "device", "crossover_tokens", "read_bytes_per_s", "load_wins_beyond")
+CURVE_COLUMNS = (
+    "origin",
+    "model",
+    "dtype",
+    "device",
+    "crossover_tokens",
+    "read_bytes_per_s",
+    "load_wins_beyond",
+)
 
 
 def matrix(
     models: Annotated[str, option("models, with commas")] = MODELS,
     gpus: Annotated[str, option("GPUs of the catalogue, with commas")] = GPUS,
     ssds: Annotated[str, option("drives, networks and stores of the catalogue, with commas")] = STORAGES,
-    dtype: Annotated[str, option("of the weights: bfloat16, float16, fp8")] = "bfloat16",
+    dtype: Annotated[
+        str,
+        option("of the weights: bfloat16, float16, fp8; auto: fp8 where published and the GPU has the units"),
+    ] = AUTO,
     results: Annotated[Path, option("sweeps whose measured answers go beside the modelled ones")] = RESULTS,
     folder: Annotated[Path, typer.Option("--out", help="folder for the files")] = SCRATCH / "matrix",
     catalogue: Catalogue = None,
@@ -69,8 +82,7 @@ def matrix(
         markup=False,
     )
     for count, reason in count_missing(cells):
-        hint = "; try --dtype fp8" if reason.startswith(MISFIT) and read_weight_dtype(dtype) != "fp8" else ""
-        out.print(f"cannot be computed: {count} of the modelled cells: {reason}{hint}", markup=False)
+        out.print(f"cannot be computed: {count} of the modelled cells: {reason}", markup=False)
     for reason, count in Counter(left_out).most_common():
         out.print(
             f"no curve of bandwidth: {count} of {len(names[0]) * len(names[1])}: {reason}", markup=False
@@ -116,18 +128,19 @@ def _trace_curves(
     for key in models:
         model = resolve_model(key)
         for gpu in gpus:
-            ranks = choose_ranks(model, gpu, devices, dtype)
+            weights = choose_dtype(model, gpu, devices, dtype)
+            ranks = choose_ranks(model, gpu, devices, weights)
             if ranks is None:
-                left_out.append(f"{MISFIT} into {RANKS[-1]} GPUs")
+                left_out.append(say_no_ranks(model, gpu, devices, weights))
                 continue
             try:
-                cost = build_model(model, Setting(gpu, ranks, dtype=dtype, bytes_per_s=1e9), devices)
+                cost = build_model(model, Setting(gpu, ranks, dtype=weights, bytes_per_s=1e9), devices)
             except CatalogError as error:
                 left_out.append(str(error))
                 continue
             device = gpu if ranks == 1 else f"{ranks}x {gpu}"
             longest = model.geometry.max_position_embeddings or LONGEST
-            curves.append(trace_bandwidth(cost, key, device, longest=longest))
+            curves.append(replace(trace_bandwidth(cost, key, device, longest=longest), dtype=weights))
     return curves, left_out
 
 
@@ -135,7 +148,7 @@ def _write_curves(
     folder: Path, models: Sequence[str], curves: Sequence[BandwidthCurve], devices: Devices
 ) -> None:
     rows = [
-        ("modelled", one.model, one.device, n, b, wins_beyond)
+        ("modelled", one.model, one.dtype, one.device, n, b, wins_beyond)
         for one in curves
         for n, b, wins_beyond in zip(one.tokens, one.bytes_per_s, one.wins_beyond, strict=True)
     ]

@@ -12,7 +12,7 @@ from rich.console import Console
 from bench.measure.folder import find_latest
 from bench.measure.plan import PlanError
 from bench.measure.record import RecordError
-from bench.measure.units import parse_bytes
+from bench.measure.units import parse_byte_count
 from bench.show.numbers import printable
 from kvio.backends import BACKENDS, find_backend
 
@@ -90,7 +90,9 @@ def parse_options(texts: list[str], backends: list[str]) -> dict[str, dict[str, 
             raise PlanError(f"--option {name!r} names no option; try --option bucket=kvcross")
         if dot and owner not in backends:
             raise PlanError(f"option {name!r} is of {owner}, which is not measured; add it to --backend")
-        plain = str(parsed(parse_bytes, value)) if key.endswith("_bytes") else value  # sizes in plain bytes
+        plain = (
+            str(parsed(parse_byte_count, value)) if key.endswith("_bytes") else value
+        )  # sizes in plain bytes
         for backend in [owner] if dot else _that_know(name, backends):
             if key in found[backend]:
                 raise PlanError(f"option {key} of {backend} is given twice")

@@ -1,18 +1,18 @@
 """`predict`: what a described machine would do, modelled; `predict check`: the model against published rows."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench.analyse.costmodel import TimeModel
 from bench.analyse.describe_machine import Setting, build_model
 from bench.analyse.fits import EXTRAPOLATE
 from bench.analyse.modelled import ModelledAnswer, answer
 from bench.analyse.published import read_rows
 from bench.analyse.rates import find_storage_rate
+from bench.analyse.room import memory_of, say_length, say_room
 from bench.analyse.rowcheck import check_rows, median_error
 from bench.analyse.spread import Spread
 from bench.analyse.sweepmodel import SweepModel, fit_sweep
@@ -93,11 +93,14 @@ def predict_setting(
         bytes_per_s=rate,
     )
     longest = known.geometry.max_position_embeddings or LONGEST
-    described: TimeModel = build_model(known, setting, devices)
+    described = build_model(known, setting, devices)
     asked = lengths or tuple(n for n in LENGTHS if n <= longest) or (max(longest, LEAST_TOKENS),)
-    _print(
-        answer(described, asked, chunk_tokens=chunk_tokens, longest=longest), as_json=as_json, as_csv=as_csv
+    found = answer(described, asked, chunk_tokens=chunk_tokens, longest=longest)
+    limits = (
+        *say_length(known.geometry, max(asked)),
+        *say_room(described, found.searched[1], memory_of(devices, gpu)),
     )
+    _print(replace(found, notices=(*found.notices, *limits)), as_json=as_json, as_csv=as_csv)
 
 
 @predict.command()
@@ -148,14 +151,9 @@ def _from_sweep(
 
 def _answer_sweep(fitted: SweepModel, lengths: tuple[int, ...] | None, chunk_tokens: int) -> ModelledAnswer:
     """The answer within EXTRAPOLATE times the measured lengths; what lies outside of them says so."""
-    longest = int(EXTRAPOLATE * fitted.measured[1])
-    return answer(
-        fitted,
-        lengths or fitted.recompute.lengths,
-        chunk_tokens=chunk_tokens,
-        longest=longest,
-        measured=fitted.measured,
-    )
+    longest, asked = int(EXTRAPOLATE * fitted.measured[1]), lengths or fitted.recompute.lengths
+    found = answer(fitted, asked, chunk_tokens=chunk_tokens, longest=longest, measured=fitted.measured)
+    return replace(found, notices=(*found.notices, *say_length(fitted.geometry, max(asked))))
 
 
 def _print(found: ModelledAnswer, *, as_json: bool, as_csv: bool) -> None:

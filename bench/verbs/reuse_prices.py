@@ -150,7 +150,7 @@ def find_fetches(
     for tier, rate in tiers[1:]:
         if rate is not None and prices is None:
             raise PlanError(
-                f"tier {tier.name} has a rate; what recomputing costs is missing: add --from or --curve"
+                f"tier {tier.name} has a rate; what recomputing costs is missing: add --from, --curve or --gpu"
             )
         if rate is not None and stored.per_token is None:
             raise PlanError(f"tier {tier.name} has a rate in bytes: add --model or --bytes-per-token")

@@ -64,17 +64,21 @@ def size(
         int | None,
         option("tensor-parallel ranks; each stores and loads what it keeps; default: 1, or those of --from"),
     ] = None,
-    capacity: Annotated[str | None, option("size of the KV store, such as 10TB")] = None,
+    capacity: Annotated[str | None, option("bytes of the KV store, such as 10TB")] = None,
     retention: Annotated[
         str | None, option("how long KV is kept, such as 24h, in place of --capacity")
     ] = None,
     ssd: Annotated[str | None, option("a drive of the catalogue")] = None,
     drive_capacity: Annotated[str | None, option("of one drive, such as 7.68TB")] = None,
     drive_read: Annotated[str | None, option("sustained read rate of one drive, such as 12GB/s")] = None,
-    dwpd: Annotated[float | None, option("rated drive writes per day")] = None,
-    tbw: Annotated[str | None, option("rated bytes written, such as 14PB, in place of --dwpd")] = None,
+    dwpd: Annotated[float | None, option("rated drive writes per day, of the host")] = None,
+    tbw: Annotated[
+        str | None, option("rated bytes written by the host, such as 14PB, in place of --dwpd")
+    ] = None,
     warranty_years: Annotated[float, option("years that the rating holds for")] = 5.0,
-    write_amplification: Annotated[float, option("bytes the flash takes / bytes written")] = 1.0,
+    write_amplification: Annotated[
+        float, option("times that a byte written counts against the rating; 1: rated for the host's writes")
+    ] = 1.0,
     price_gpu_hour: Annotated[float | None, option("of one GPU")] = None,
     price_dram_gb: Annotated[float | None, option("of a GB (1e9 bytes) of DRAM")] = None,
     price_ssd_gb: Annotated[float | None, option("of a GB of SSD")] = None,

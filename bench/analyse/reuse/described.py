@@ -1,11 +1,12 @@
 """Prices of recomputing and loading on a described machine: the cost model's seconds and its C*; modelled."""
 
 import math
+from functools import partial
 
-from bench.analyse.answer import Crossing
+from bench.analyse.answer import Crossing, Verdict
 from bench.analyse.beyond import curve_of
 from bench.analyse.costmodel import TimeModel
-from bench.analyse.modelled import SHORTEST, find_whole, gap_whole, verdict_of
+from bench.analyse.modelled import SHORTEST, find_doubts, find_whole, gap_whole, verdict_of
 from bench.analyse.reuse.savings import CostCurves, Prices
 
 
@@ -39,7 +40,7 @@ def prices_of_model(model: TimeModel, *, longest: int, num_gpus: int = 1) -> Pri
         crossover_tokens=tokens,
         source=f"the cost model, nothing was measured: {model.label}",
         num_gpus=num_gpus,
-        notices=_say_verdict(verdict, crossings, longest),
+        notices=(*_say_verdict(verdict, crossings, longest), *_say_doubts(model, verdict, longest)),
         modelled=True,
         supposed=model.notices,
     )
@@ -54,5 +55,13 @@ def _say_verdict(verdict: str, crossings: tuple[Crossing, ...], longest: int) ->
     if not crossings[0].load_wins_beyond:
         return (f"modelled {searched}: loading is faster only below {crossings[0].tokens.value:,.0f} tokens",)
     if low is None or high is None:
-        return (f"no bounds of the modelled C* are known, looked for {searched}",)
+        return (f"the modelled C* has no bounds of its own, looked for {searched}",)
     return (f"the modelled C* lies between {low:,.0f} and {high:,.0f} tokens by the range of its rates",)
+
+
+def _say_doubts(model: TimeModel, verdict: Verdict, longest: int) -> tuple[str, ...]:
+    """The other verdicts that the ranges of the rates allow."""
+    if not any(model.has_bounds):
+        return ()
+    doubts = find_doubts(partial(gap_whole, model), verdict, (SHORTEST, longest))
+    return tuple(f"undecided: {name.replace('_', ' ')} within the range of the rates too" for name in doubts)

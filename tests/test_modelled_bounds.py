@@ -1,0 +1,88 @@
+"""Every interval of a prediction holds the value that stands before it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+
+import pytest
+
+from bench.analyse.answer import Estimate
+from bench.analyse.costmodel import CostModel
+from bench.analyse.describe_machine import Setting, build_model
+from bench.analyse.matrix import choose_ranks
+from bench.analyse.modelled import answer, faster_arm, find_marginal, find_whole, point_at
+from bench.catalog.config import resolve_model
+from bench.catalog.devices import read_devices
+from bench.show.modelled import answer_text
+
+LENGTHS = (64, 300, 1024, 2048, 20_000, 131_072)
+MODELS = (
+    "llama-3.1-8b",
+    "deepseek-v3",
+    "llama-4-maverick",
+    "gpt-oss-20b",
+    "qwen3-next-80b-a3b",
+    "gemma-3-12b",
+)
+GPUS = ("L4", "A100", "H100", "H200", "B200")
+RATES = (0.2e9, 1e9, 2e9, 5e9, 10e9, 20e9, None)
+
+
+def _costs(key: str, gpu: str) -> Iterator[CostModel]:
+    model, devices, dtype = resolve_model(key), read_devices(), "bfloat16" if gpu == "A100" else "fp8"
+    ranks = choose_ranks(model, gpu, devices, dtype)
+    for rate in RATES if ranks is not None else ():
+        yield build_model(model, Setting(gpu, ranks or 1, dtype, bytes_per_s=rate), devices)
+    if ranks is not None:
+        yield build_model(model, Setting(gpu, ranks, dtype, storage="pm9a3"), devices)
+
+
+def _require_held(intervals: Iterable[object]) -> int:
+    """How many intervals there were; each holds its value."""
+    bounded = [one for one in intervals if isinstance(one, Estimate) and one.low is not None]
+    for one in bounded:
+        assert one.high is not None and one.low is not None
+        assert one.low <= one.value <= one.high
+    return len(bounded)
+
+
+@pytest.mark.parametrize("key", MODELS)
+def test_every_interval_of_a_length_holds_its_value(key: str) -> None:
+    points = [point_at(cost, n) for gpu in GPUS for cost in _costs(key, gpu) for n in LENGTHS]
+    intervals = [getattr(point, one.name) for point in points for one in fields(point)]
+    assert _require_held(intervals) == 3 * len(points) >= 3 * len(LENGTHS)
+
+
+@pytest.mark.parametrize("key", MODELS)
+def test_every_interval_of_a_crossing_holds_its_value(key: str) -> None:
+    costs = [list(_costs(key, gpu))[number] for number, gpu in enumerate(GPUS, 2) if any(_costs(key, gpu))]
+    crossings = [find(cost, 64, 131_072) for cost in costs for find in (find_whole, find_marginal)]
+    assert _require_held(crossing.tokens for found in crossings for crossing in found) >= 2
+
+
+@pytest.mark.parametrize(
+    ("key", "gpu", "dtype", "rate", "tokens"),
+    [
+        ("deepseek-v3", "B200", "bfloat16", 14.5e9, 1024),
+        ("deepseek-v3", "B200", "bfloat16", 14.5e9, 2048),
+        ("deepseek-v3", "H200", "fp8", 20e9, 1024),
+        ("llama-4-maverick", "H200", "bfloat16", 10e9, 2048),
+    ],
+)
+def test_where_reading_weights_binds_a_longer_overhead_of_both_arms_brings_the_ratio_nearer_to_one(
+    key: str, gpu: str, dtype: str, *, rate: float, tokens: int
+) -> None:
+    cost = build_model(resolve_model(key), Setting(gpu, 8, dtype, bytes_per_s=rate), read_devices())
+    (point,) = answer(cost, [tokens]).points
+    slow, fast = cost.pair_s(tokens, "high", "low")
+    assert point.ratio is not None and point.ratio.high is not None
+    assert slow < fast and slow / fast < point.ratio.value <= point.ratio.high < 1
+    assert point.ratio.high == (slow + cost.shared_range_s) / (fast + cost.shared_range_s)
+    assert cost.shared_range_s == pytest.approx(12.5e-3 - 1.9e-3, rel=0.01)
+    assert faster_arm(point) == "recompute"
+
+
+def test_the_bounds_printed_hold_the_ratio_printed() -> None:
+    setting = Setting("B200", 8, storage="d7-ps1010")
+    found = answer(build_model(resolve_model("deepseek-v3"), setting, read_devices()), [1024, 2048])
+    text = answer_text(found)
+    assert "0.687 [0.542–0.740]" in text
