@@ -330,7 +330,14 @@ def test_ten_thousand_samples_are_analysed_in_under_two_seconds() -> None:
 
 
 def crossing_of(truth: Truth, scale: float = 1.0) -> float:
-    samples = [change(s, seconds=s.outcome.seconds * scale) for s in draw(truth, num_rounds=6, num_samples=1)]
+    samples = [
+        change(
+            s,
+            seconds=s.outcome.seconds * scale,
+            first_token_s=s.outcome.first_token_s and s.outcome.first_token_s * scale,
+        )
+        for s in draw(truth, num_rounds=6, num_samples=1)
+    ]
     found = spot(analyse(make_run(), samples))
     return found.crossings[0].tokens.value if found.verdict == "crossover" else math.nan
 

@@ -229,6 +229,14 @@ def test_what_cannot_have_been_measured_is_refused_by_its_line(tmp_path: Path, c
         read_samples(tmp_path)
 
 
+def test_a_prefix_longer_than_any_models_is_refused_by_its_line(tmp_path: Path) -> None:
+    _edit(tmp_path, {"prefix_tokens": "99999999999999"})
+    with pytest.raises(
+        RecordError, match=r"samples\.csv:3: prefix_tokens is 99999999999999; delete that line"
+    ):
+        read_samples(tmp_path)
+
+
 def test_a_rate_beyond_any_memory_is_refused_unless_nothing_was_moved(tmp_path: Path) -> None:
     rate = {"num_bytes": "900000000000000", "seconds": "2.5"}
     _edit(tmp_path, rate)

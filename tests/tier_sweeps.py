@@ -75,7 +75,7 @@ def _load(way: Way, tokens: int, number: int) -> Outcome:
     factor = 1 + way.spread * (1 if number % 2 else -1)
     return Outcome(
         seconds=way.seconds(tokens) * factor,
-        first_token_s=way.fixed_s,
+        first_token_s=way.fixed_s * factor,
         num_bytes=tokens * BYTES_PER_TOKEN,
         cache_state=way.cache_state,  # type: ignore[arg-type]
         data_path=f"{way.backend}-direct",

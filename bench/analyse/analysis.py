@@ -6,6 +6,7 @@ import numpy as np
 
 from bench.analyse.answer import Analysis, Fit
 from bench.analyse.hybrid import make_curves
+from bench.analyse.measurable import require_measurable
 from bench.analyse.pairing import Pairing
 from bench.analyse.points import make_points
 from bench.analyse.select import Selection, Table, select_load, tabulate
@@ -21,7 +22,7 @@ def analyse(run: RunRecord, samples: Sequence[Sample]) -> Analysis:
     """Points, sweet spots and fits of every load series of `run` against its recompute series.
 
     Raises:
-        AnalysisError: impossible seconds, or two recompute series to compare with.
+        AnalysisError: impossible seconds, lengths or bytes, or two recompute series to compare with.
     """
     pairings = make_pairings(run, samples)
     points = tuple(point for pairing in pairings for point in make_points(pairing))
@@ -35,7 +36,7 @@ def analyse(run: RunRecord, samples: Sequence[Sample]) -> Analysis:
     ]
     if not pairings:
         notices.append("no_load_series: nothing to compare with recompute")
-    notices += _notice_depths(samples)
+    notices += [*_notice_depths(samples), *_notice_strangers(run, samples)]
     tables = {series: table for (arm, series, _), table in tabulate(samples).items() if arm == "hybrid"}
     hybrids = make_curves(run, pairings, tables)
     return Analysis(points, spots, _fits(pairings), tuple(dict.fromkeys(notices)), hybrids)
@@ -43,6 +44,7 @@ def analyse(run: RunRecord, samples: Sequence[Sample]) -> Analysis:
 
 def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[Pairing, ...]:
     """One pairing for each load series that the run names or the samples hold."""
+    require_measurable(run, samples)
     tables = tabulate(samples)
     recompute_series = _find_recompute_series(run, tables)
     gemm = _find_gemm_rates(tables)
@@ -82,6 +84,18 @@ def _notice_depths(samples: Sequence[Sample]) -> list[str]:
         "though each depth has a scaling error of its own; sweep again to have one"
         for series, found in depths.items()
         if len(found) > 1
+    ]
+
+
+def _notice_strangers(run: RunRecord, samples: Sequence[Sample]) -> list[str]:
+    """Say so where nothing tells how a series was measured: which cache state it asked for, which layout."""
+    known = {(name, info.arm) for name, info in run.series.items()}
+    measured = dict.fromkeys((sample.case.series, sample.case.arm) for sample in samples)
+    return [
+        f"unknown_series: run.json names no {arm} series {name}, so nothing tells with which settings "
+        "its samples were taken; take run.json and samples.csv of one and the same sweep"
+        for name, arm in measured
+        if (name, arm) not in known
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.analyse.stats import AnalysisError
+from bench.analyse.measurable import require_sound
 from bench.arms.case import ArmName, Outcome
 from bench.measure.record import RunRecord, Sample
 
@@ -21,6 +21,7 @@ USABLE_SHARE = (
     0.5  # of the rounds that tried a length; below it, what is left is chosen by what spoilt the rest
 )
 FAULTS = {
+    "label_disproved": "are called cold or direct, which their own counters or the storage exclude,",
     "not_cold": "were not proved cold or direct as asked",
     "above_limit": "were faster than the limit that they were under",
     "unchecked_bytes": "were never compared with the store",
@@ -36,24 +37,6 @@ class Selection:
     table: Table
     num_left_out: int = 0
     notices: tuple[str, ...] = ()
-
-
-def require_sound(sample: Sample) -> None:
-    """Stop on seconds that no clock can have measured."""
-    seconds = sample.outcome.seconds
-    case = sample.case
-    if case.prefix_tokens < 1 - (case.arm == "gemm") or (sample.outcome.num_bytes or 0) < 0:
-        raise AnalysisError(
-            f"{case.arm} {case.series}, round {sample.round + 1}, sample {sample.sample}: {case.prefix_tokens} tokens and "
-            f"{sample.outcome.num_bytes} bytes cannot have been measured; delete that row of samples.csv"
-        )
-    parts = (sample.outcome.open_s, sample.outcome.first_token_s)
-    if not math.isfinite(seconds) or seconds <= 0 or not all(math.isfinite(part or 0.0) for part in parts):
-        raise AnalysisError(
-            f"{case.arm} {case.series} at {case.prefix_tokens} tokens, round {sample.round + 1}, "
-            f"sample {sample.sample}: {seconds!r} s is not a duration; "
-            "delete that row of samples.csv or measure again"
-        )
 
 
 def tabulate(
@@ -75,13 +58,14 @@ def tabulate(
 
 def select_load(run: RunRecord, series: str, table: Table) -> Selection:
     """Samples of a load series that may stand for the cache state it asked for, with the right bytes."""
-    asked = run.series[series].settings.get("cache_state") if series in run.series else None
+    settings = run.series[series].settings if series in run.series else {}
+    asked, in_memory = settings.get("cache_state"), run.in_memory and "server" not in settings
     kept: dict[int, dict[int, list[Outcome]]] = {}
     left_out: Counter[str] = Counter()
     total = 0
     for tokens, number, outcome in _each(table):
         total += 1
-        fault = _find_fault(outcome, asked)
+        fault = _find_fault(outcome, asked, in_memory=in_memory)
         if fault:
             left_out[fault] += 1
         else:
@@ -125,8 +109,13 @@ def _each(table: Table) -> Iterator[tuple[int, int, Outcome]]:
             yield from ((tokens, number, outcome) for outcome in outcomes)
 
 
-def _find_fault(outcome: Outcome, asked: object) -> str:
-    """Why a load sample does not count; empty when it does.  A state that nobody looked at proves nothing."""
+def _find_fault(outcome: Outcome, asked: object, *, in_memory: bool) -> str:
+    """Why a load sample does not count; empty when it does.  A state that nobody looked at proves nothing.
+
+    Args:
+        asked: the cache state that the series asked for.
+        in_memory: the files lie in a file system that is memory itself, where no read is cold.
+    """
     if outcome.verified is False:
         return "wrong_bytes"
     if outcome.load_fraction == 0 and not outcome.num_bytes:
@@ -135,6 +124,8 @@ def _find_fault(outcome: Outcome, asked: object) -> str:
         return "unchecked_bytes"
     if "above_limit" in outcome.notices:
         return "above_limit"
+    if outcome.cache_state in COLD and (in_memory or outcome.served_from_cache):
+        return "label_disproved"
     return "not_cold" if asked in COLD and outcome.cache_state not in COLD else ""
 
 

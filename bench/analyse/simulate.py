@@ -178,7 +178,7 @@ def draw_samples(
 ) -> list[Sample]:
     """Samples as a record holds them, series "recompute" and "load", for the lengths of each round.
 
-    Both arms of a length are timed in turn; `first_token_s` is the fixed part of the true load.
+    Both arms of a length are timed in turn; `first_token_s` is the fixed part of the true load, noise on it included.
     """
     samples: list[Sample] = []
     now_s = 0.0
@@ -202,7 +202,7 @@ def draw_samples(
 def _load_outcome(seconds: float, tokens: int, truth: Truth) -> Outcome:
     return Outcome(
         seconds,
-        first_token_s=truth.load_s[0],
+        first_token_s=seconds * truth.load_s[0] / float(truth.load_at(np.array(float(tokens)))),
         num_bytes=tokens * TOKEN_BYTES,
         cache_state="cold",
         data_path="simulated",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from kvio.evidence import CacheState
+from kvio.evidence import PROVING_SHARE, CacheState
 
 ArmName = Literal["recompute", "load", "hybrid", "gemm"]
 
@@ -77,6 +77,15 @@ class Outcome:
     measured_layers: int | None = None
     total_layers: int | None = None
     notices: tuple[str, ...] = field(default=())
+
+    @property
+    def served_from_cache(self) -> bool:
+        """True when a counter that was read saw less than the payload come from storage."""
+        least_bytes = PROVING_SHARE * (self.num_bytes or 0)
+        return any(
+            moved_bytes is not None and moved_bytes < least_bytes
+            for moved_bytes in (self.process_bytes, self.device_bytes)
+        )
 
 
 class Arm(Protocol):

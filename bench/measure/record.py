@@ -15,6 +15,7 @@ from bench.arms.case import Case, Outcome
 from bench.measure.plan import Plan
 from bench.measure.rows import cut_half_line, parse_cell, require_plausible, split_row
 from bench.measure.settings import SettingSearch
+from kvio.blockdev import MEMORY_FILE_SYSTEMS
 from kvio.errors import FailedError, UserError
 
 SCHEMA = 4
@@ -134,6 +135,11 @@ class RunRecord(BaseModel):
     checks: dict[str, Any] = {}
     notices: tuple[Notice, ...] = ()
 
+    @property
+    def in_memory(self) -> bool:
+        """True when the folder of the files lies in a file system that is memory itself."""
+        return self.storage.get("fs_type") in MEMORY_FILE_SYSTEMS
+
 
 CASE_COLUMNS = tuple(f.name for f in fields(Case))
 OUTCOME_COLUMNS = tuple(f.name for f in fields(Outcome))
@@ -217,26 +223,14 @@ def read_run(folder: Path) -> RunRecord:
         raise RecordError(f"{path}: {where}: {first['msg']}") from None
 
 
-def say_cell(value: object) -> str:
-    """A value as `samples.csv` has it; missing is empty."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, tuple):
-        return ";".join(value)
-    if isinstance(value, Mapping):
-        return json.dumps(dict(value), sort_keys=True)
-    return str(value)
-
-
-def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
+def read_samples(folder: Path, *, may_be_empty: bool = False) -> tuple[list[Sample], tuple[Notice, ...]]:
     """All whole rows of `samples.csv` in the order measured, and a notice if a last half row was dropped.
 
+    Args:
+        may_be_empty: of a sweep to go on with: a full disk may not even have taken the columns.
+
     Raises:
-        RecordError: the file is missing, has other columns, or a row cannot be read.
+        RecordError: the file is missing, lacks its columns or has others, or a row cannot be read.
     """
     path = folder / "samples.csv"
     try:
@@ -253,7 +247,12 @@ def read_samples(folder: Path) -> tuple[list[Sample], tuple[Notice, ...]]:
         notices = (
             Notice(code="half_line", message="the last row was half written and dropped", suspect=False),
         )
-    samples = list(_rows(path, whole)) if whole else []  # a full disk may not even take the columns
+    if not whole and not may_be_empty:
+        raise RecordError(
+            f"{path}: empty, without even the row that names its columns, so nothing can be derived; "
+            f"bring it back from a copy, or go on with: make sweep RESUME={folder}"
+        )
+    samples = list(_rows(path, whole)) if whole else []
     places = Counter((sample.round, sample.order) for sample in samples)
     twice = next((place for place, count in places.items() if count > 1), None)
     if twice is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 MOST_SECONDS = 1e9  # 30 years
+MOST_TOKENS = 1 << 31  # a thousand times the longest context of any model of 2025
 MOST_BYTES = 1e15  # beyond any host's memory
 MOST_BYTES_PER_S = (
     1e13  # of a load that moves bytes; the memory of a GPU of 2025 gives 8e12 (NVIDIA B200, datasheet)
@@ -17,6 +18,21 @@ COUNTS = ("round", "order", "sample", "suffix_tokens", "num_bytes", "num_request
 
 class RowError(ValueError):
     """A line is not a row; the message says why."""
+
+
+def say_cell(value: object) -> str:
+    """A value as `samples.csv` has it; missing is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, tuple):
+        return ";".join(value)
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value), sort_keys=True)
+    return str(value)
 
 
 def split_row(line: str, num_columns: int) -> list[str]:
@@ -102,7 +118,7 @@ def require_plausible(values: Mapping[str, Any]) -> None:
             raise RowError(f"{name} is {value}, which cannot have been measured")
     if not 0 < values["seconds"] <= MOST_SECONDS:
         raise RowError(f"seconds is {values['seconds']:g}, which is no duration")
-    if values["prefix_tokens"] < (0 if values["arm"] == "gemm" else 1):
+    if not (0 if values["arm"] == "gemm" else 1) <= values["prefix_tokens"] <= MOST_TOKENS:
         raise RowError(f"prefix_tokens is {values['prefix_tokens']}")
     rate = (values["num_bytes"] or 0) / values["seconds"]
     if rate > MOST_BYTES_PER_S and values["data_path"] != NOTHING_MOVED:

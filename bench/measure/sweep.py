@@ -115,7 +115,8 @@ def _read_unfinished(folder: Path, budget_s: float | None) -> tuple[RunRecord, l
         )
     if budget_s is not None:
         run = run.model_copy(update={"plan": run.plan.model_copy(update={"budget_s": budget_s})})
-    samples, notices = read_samples(folder) if (folder / "samples.csv").exists() else ([], ())
+    begun = (folder / "samples.csv").exists()
+    samples, notices = read_samples(folder, may_be_empty=True) if begun else ([], ())
     return run.model_copy(update={"notices": (*run.notices, *notices)}), samples
 
 

@@ -12,11 +12,10 @@ from bench.measure.record import (
     OLDER_COLUMNS,
     OUTCOME_COLUMNS,
     Sample,
-    say_cell,
     write_text_safely,
     writing_results,
 )
-from bench.measure.rows import cut_half_line
+from bench.measure.rows import cut_half_line, say_cell
 
 
 class SampleWriter:

@@ -15,6 +15,8 @@ EXPLANATIONS: dict[str, str] = {
     "other_revision": "The sweep was gone on with after the code had changed, or may have: its rounds may differ by that.",
     "half_line": "The run was killed in mid-write; whole rows were kept.",
     "not_cold": "Bytes came from the page cache, not from storage; such samples do not count as cold.",
+    "label_disproved": "Rows say cold or direct while their counters, or storage in memory, exclude it; they do not count.",
+    "unknown_series": "Settings of a series are lost, so it is not known what its samples were to prove.",
     "unchecked_bytes": "Nobody compared what arrived with what was stored; such samples do not count.",
     "above_limit": "A short read got through faster than the kernel's limit; such samples do not count.",
     "mfu_above_one": "Recompute reached more than the matrix rate of its rounds: the processor's speed swings.",

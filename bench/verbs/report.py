@@ -10,7 +10,7 @@ from bench.analyse.analysis import analyse
 from bench.analyse.answer import Analysis
 from bench.analyse.frames import crossover_frame, summary_frame
 from bench.analyse.tiers import make_tiers
-from bench.measure.record import RunRecord, Sample, read_run, read_samples, writing_results
+from bench.measure.record import RunRecord, Sample, WriteError, read_run, read_samples, writing_results
 from bench.show.files import write_results
 from bench.show.hybrid import describe_hybrids
 from bench.show.numbers import printable
@@ -33,19 +33,15 @@ def report(
 
 
 def finish(folder: Path) -> None:
-    """Derive and write everything, print table and answer; the last line names the folder."""
+    """Derive and write everything, print table and answer; the last line names the folder.
+
+    Raises:
+        WriteError: not everything could be written; what was derived is printed all the same.
+    """
     run, (samples, dropped) = read_run(folder), read_samples(folder)
     run = run.model_copy(update={"notices": (*run.notices, *dropped)})
     analysis = analyse(run, samples)
-    with writing_results(folder):
-        write_results(
-            folder,
-            run,
-            samples,
-            analysis=analysis,
-            summary=summary_frame(analysis),
-            crossover=crossover_frame(analysis),
-        )
+    unwritten = _write(folder, run, samples, analysis=analysis)
     _print_tables(run, samples, analysis)
     for name, said, _ in check_rows(run):
         out.print(f"{name}: {said}", markup=False)
@@ -64,9 +60,30 @@ def finish(folder: Path) -> None:
         said = "not ended: a sweep is writing here, or was killed, and may then be gone on with"
         out.print(f"{said}: make sweep RESUME={folder}", markup=False)
     out.print(str(folder), markup=False)
+    if unwritten is not None:
+        raise unwritten
     if run.state != "complete" or not {"recompute", "load"} <= {sample.case.arm for sample in samples}:
         raise typer.Exit(FAILED)
     raise typer.Exit(0 if is_sound(run, samples, analysis) else SUSPECT)
+
+
+def _write(
+    folder: Path, run: RunRecord, samples: Sequence[Sample], *, analysis: Analysis
+) -> WriteError | None:
+    """Write what derives from the samples; why not all of it could be, and what makes up for it."""
+    try:
+        with writing_results(folder):
+            write_results(
+                folder,
+                run,
+                samples,
+                analysis=analysis,
+                summary=summary_frame(analysis),
+                crossover=crossover_frame(analysis),
+            )
+    except WriteError as error:
+        return WriteError(f"{error}; the samples are kept: make report RESULTS={folder} when that is mended")
+    return None
 
 
 def _print_tables(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> None:
