@@ -1,5 +1,6 @@
 """The command line of kvcross; only this and the verbs print or set exit codes."""
 
+import difflib
 import os
 import sys
 from importlib import import_module
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import typer
 from pydantic import ValidationError
-from typer._click.exceptions import UsageError  # typer's own click: no public name for it
+from typer._click.exceptions import NoSuchOption, UsageError  # typer's own click: no public name for it
 
 from bench.show.numbers import printable
 from kvio.errors import FailedError, UserError
@@ -77,6 +78,30 @@ def _explain(error: ValidationError) -> str:
     return f"--{flag} {first['input']}: {why}"
 
 
+def _explain_option(error: NoSuchOption) -> str:
+    """What an option that there is not should have been: an argument, or an option whose name is near."""
+    name = error.option_name.lstrip("-")
+    context = error.ctx
+    if context is not None and any(
+        parameter.param_type_name == "argument" and name in {parameter.name, context.command.name}
+        for parameter in context.command.params
+    ):
+        value = _value_after(error.option_name) or name.upper()
+        return f"{error.message}: it is given without one: {context.command_path} {value}"
+    near = difflib.get_close_matches(name, [one.lstrip("-") for one in error.possibilities or ()])
+    return f"{error.message}; near it: {', '.join(f'--{one}' for one in near)}" if near else error.message
+
+
+def _value_after(option: str) -> str | None:
+    """What was given to an option on this command line; None for nothing."""
+    for word, following in zip(sys.argv, (*sys.argv[1:], ""), strict=True):
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2] or None
+        if word == option:
+            return following or None
+    return None
+
+
 def _run(app: typer.Typer) -> int:
     """The exit code; what typer refuses is one line too, unless it is the help for lack of any word.
 
@@ -86,7 +111,7 @@ def _run(app: typer.Typer) -> int:
     try:
         code: int | None = app(prog_name="python -m bench", standalone_mode=False)
     except UsageError as error:
-        text = error.format_message()
+        text = _explain_option(error) if isinstance(error, NoSuchOption) else error.format_message()
         if "\n" in text:
             print(text, file=sys.stderr)
         else:

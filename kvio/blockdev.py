@@ -247,7 +247,7 @@ def _walk_down(folder: Path, root: Path, depth: int) -> Iterator[PhysicalDevice]
     if backing is not None:
         below = _find_named(backing, root, depth - 1)
         for device in below.physical if below is not None else (describe_physical(disk),):
-            yield replace(device, behind_loop=True)
+            yield replace(device, behind_loop=True, counts_reads=False)
         return
     slaves = sorted((disk / "slaves").iterdir()) if (disk / "slaves").is_dir() else []
     for slave in slaves:

@@ -27,7 +27,10 @@ NOTICES = {
     "not_cold": "the bytes did not come from the device: the page cache had them",
     "partly_warm": "a part of the bytes was in the page cache before the read",
     "below_page_cache": "the kernel fetched bytes that the device did not read: a cache lies between",
-    "counters_missing": "the kernel's counters do not see this storage, so no cache state can be proved",
+    "partly_counted": "the kernel fetched only a part of the bytes for this process: the page cache had the rest by then, "
+    "as when somebody else reads the same files",
+    "counters_missing": "no counter of the kernel vouches for these reads: it has none that counts on this storage (a loop "
+    "device, some file systems), or somebody else fetched the bytes",
     "device_counter_missing": "no device counter to confirm the process counter with",
     "residency_unknown": "neither cachestat nor mincore told what was in the page cache before the read",
     "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served or kept the bytes",
@@ -204,9 +207,12 @@ def _buffered_state(
         return _fetched_state(delivered, resident_before)
     if delivered is not None and delivered < PROVING_SHARE:
         return "warm", (_warm_code(min(share for share in (fetched, delivered) if share is not None)),)
-    if fetched is None or resident_before == 0:
-        # an empty page cache and an idle counter: somebody fetched for us whom the counter does not see
+    if fetched is None:
         return "unverified", ("counters_missing",)
+    if resident_before == 0:
+        # an empty page cache before, and less fetched than arrived: somebody else fetched, seen by no counter of ours
+        partly = fetched > 1 - PROVING_SHARE
+        return "unverified", ("partly_counted" if partly else "counters_missing",)
     return "warm", (_warm_code(fetched),)
 
 

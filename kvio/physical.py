@@ -19,7 +19,8 @@ class PhysicalDevice:
         logical_block_bytes: smallest unit of an O_DIRECT read.
         link: narrowest PCI Express hop between the drive and the CPU.
         numa_node: the memory node it hangs on.
-        counts_reads: False when the kernel was told to keep no counters for it.
+        counts_reads: False when the kernel was told to keep no counters for it, and behind a loop device: what it read
+            proves nothing there.
         behind_loop: a loop device lies on it.  The loop's backing file is cached a second time, and
             neighbours move the counters of the disk, so that no counter tells where bytes came from.
     """

@@ -12,6 +12,7 @@ from kvio.backends.protocol import KVIOError
 
 PREFIX = "kvcross-"
 LOCK_NAME = "lock"
+TRIES = 16  # to make a directory of our own beside runs that clean up: each loses to one of those at most
 
 
 class ScratchError(KVIOError):
@@ -58,22 +59,36 @@ def _remove(directory: Path) -> None:
 
 
 def _make_locked(parent: Path, prefix: str) -> tuple[Path, int]:
-    while True:
+    for _ in range(TRIES):
+        directory = _make_directory(parent, prefix)
         try:
-            directory = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))  # mode 0700
             lock = os.open(directory / LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError as error:
-            if not parent.is_dir():
-                raise ScratchError(f"{parent}: no such directory; create it or name another") from error
+        except FileNotFoundError:
             continue  # a cleaning run removed the newborn directory before it had a lock
-        except NotADirectoryError as error:
-            raise ScratchError(f"{parent}: a file, not a directory; name a directory") from error
         except OSError as error:
-            raise ScratchError(f"{parent}: cannot make a scratch directory: {error.strerror}") from error
+            raise _refused(parent, error) from error
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _is_same_file(lock, directory / LOCK_NAME):
             return directory, lock
         os.close(lock)  # a cleaning run was faster than the lock
+    raise ScratchError(
+        f"{parent}: {TRIES} new directories were removed here as soon as they were made; name another"
+    )
+
+
+def _make_directory(parent: Path, prefix: str) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))  # mode 0700
+    except NotADirectoryError as error:
+        raise ScratchError(f"{parent}: a file, not a directory; name a directory") from error
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and not parent.is_dir():
+            raise ScratchError(f"{parent}: no such directory; create it or name another") from error
+        raise _refused(parent, error) from error  # of procfs, say, "no such file"
+
+
+def _refused(parent: Path, error: OSError) -> ScratchError:
+    return ScratchError(f"{parent}: cannot make a scratch directory: {error.strerror}")
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:

@@ -29,3 +29,11 @@ def memory_folder() -> Iterator[Path]:
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
+
+
+def avoid_memory(folder: Path) -> Path:
+    """`folder`, unless it is in memory, where a sweep of files is refused; else the test is skipped."""
+    storage = describe_storage(folder)
+    if storage.in_memory:
+        pytest.skip(f"{folder} is on {storage.name}: no sweep of files there")
+    return folder

@@ -154,7 +154,9 @@ def test_a_loop_device_whose_backing_file_is_out_of_sight_ends_at_the_loop(tree:
     tree.mount("/mnt/image", "ext4", "7:3")
     device = find_block_device(Path("/mnt/image/x"), tree.root)
     assert device is not None
-    assert [(disk.name, disk.behind_loop) for disk in device.physical] == [("loop3", True)]
+    assert [(disk.name, disk.behind_loop, disk.counts_reads) for disk in device.physical] == [
+        ("loop3", True, False)
+    ]
     assert describe_storage(Path("/mnt/image/x"), tree.root).name == "ext4 on loop3 (loop)"
 
 

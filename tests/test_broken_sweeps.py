@@ -21,6 +21,7 @@ from bench.measure.writer import SampleWriter
 from kvio.backends.bucket import ObjectError
 from kvio.backends.mooncake_address import MooncakeAddress
 from kvio.backends.mooncake_client import StoreClient
+from tests.places import avoid_memory
 from tests.servers import require_mooncake
 from tests.test_cli import TINY
 from tests.test_runner import Scripted, Silent, _rounds
@@ -48,7 +49,7 @@ def three_rounds(progress: object) -> tuple[int, ...]:
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    path = tmp_path / "tiny.json"
+    path = avoid_memory(tmp_path) / "tiny.json"
     path.write_text(json.dumps(TINY))
     loads = tuple(
         LoadSpec(backend="posix", preset=preset, chunk_tokens=32) for preset in ("best", "mooncake")

@@ -87,6 +87,8 @@ def test_a_model_is_found_by_key_and_by_hub_name_in_any_case() -> None:
 
 
 def test_an_unknown_model_is_refused_with_near_matches() -> None:
+    with pytest.raises(CatalogError, match=f"keys: {', '.join(sorted(read_catalogue()))}$"):
+        resolve_model("zzz")
     with pytest.raises(CatalogError, match=r"'qwen3-9b' is no catalogue key.*near it: qwen3-8b"):
         resolve_model("qwen3-9b")
 

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from bench.measure.record import read_run, read_samples
+from tests.places import avoid_memory
 
 ROOT = Path(__file__).parent.parent
 TINY = {
@@ -47,7 +48,7 @@ def run_bench(*arguments: str | Path, cwd: Path, seconds: float = 300) -> subpro
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.json"
+    path = avoid_memory(tmp_path) / "tiny.json"
     path.write_text(json.dumps(TINY))
     return path
 

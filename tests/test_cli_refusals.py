@@ -26,6 +26,28 @@ BAD = {
         "chunk of layout lmcache (256 tokens) is larger than the prefix of 64",
     ),
     "an option that there is not": (["sweep", "qwen3-8b", "--bogus"], "No such option: --bogus"),
+    "the model as an option": (
+        ["sweep", "--budget", "9s", "--model", "qwen3-0.6b"],
+        "No such option: --model: it is given without one: python -m bench sweep qwen3-0.6b; try",
+    ),
+    "the model as an option of the verb of its name": (
+        ["model", "--model=qwen3-0.6b"],
+        "without one: python -m bench model qwen3-0.6b; try",
+    ),
+    "the model as an option without a value": (["sweep", "--model"], "python -m bench sweep MODEL; try"),
+    "an option that is only nearly spelt": (
+        ["sweep", "qwen3-8b", "--tokns", "64"],
+        "No such option: --tokns; near it: --tokens; try",
+    ),
+    "an option that resembles none": (
+        ["sweep", "qwen3-8b", "--modle"],
+        "No such option: --modle; try python -m bench sweep --help",
+    ),
+    "files in memory": (["sweep", "qwen3-8b", "--data-dir", "/dev/shm"], "/dev/shm is on tmpfs"),
+    "files where there can be none": (
+        ["sweep", "qwen3-8b", "--data-dir", "/proc/sys"],
+        "/proc/sys: cannot make a scratch directory: No such file or directory",
+    ),
     "an option that is no number": (["sweep", "qwen3-8b", "--rounds", "x"], "'--rounds'"),
     "an option without its value": (["sweep", "qwen3-8b", "--samples"], "'--samples' requires"),
     "a verb that there is not": (["measure"], "No such command 'measure'"),

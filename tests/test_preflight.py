@@ -30,6 +30,8 @@ CASE = Case("recompute", "recompute", 64)
 
 
 class Silent:
+    def on_notice(self, text: str) -> None: ...
+
     def on_phase(self, text: str) -> None: ...
 
     def on_round(self, number: int, lengths: tuple[int, ...]) -> None: ...
@@ -162,12 +164,31 @@ def test_the_longest_length_is_the_one_for_which_all_rounds_fit() -> None:
 
 
 def test_a_budget_in_which_the_shortest_length_does_not_fit_is_refused() -> None:
-    require_budget(100.0, 50.0, 64, cost_s=50.0)
+    plan = Plan(model="m", budget_s=100)
+    require_budget(plan, 50.0, 64, cost_s=50.0)
     with pytest.raises(
         PlanError,
         match="a budget of 100 s is too small to measure anything: 64 tokens take about 51 s, 50 s are left",
     ):
-        require_budget(100.0, 50.0, 64, cost_s=51.0)
+        require_budget(plan, 50.0, 64, cost_s=51.0)
+
+
+def test_a_budget_that_was_spent_before_the_first_case_is_not_overspent_further() -> None:
+    clock = VirtualClock()
+    clock.advance(30.0)
+    plan = Plan(model="qwen3-0.6b", budget_s=20, layers="fit")
+    with pytest.raises(
+        PlanError,
+        match="too small to measure anything: 30 s were spent before the first case could begin; try --budget 90s",
+    ):
+        look_ahead(
+            work_out(plan),
+            Site(clock, Scripted(clock), None, 0.0),
+            start_s=0.0,
+            checked=frozenset(),
+            observer=Silent(),
+        )
+    assert clock.now_s() == 30.0
 
 
 def test_what_was_spent_of_the_budget_before_is_said_and_counted() -> None:

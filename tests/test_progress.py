@@ -18,6 +18,18 @@ class FakeClock:
         return self.time_s
 
 
+def test_a_notice_is_a_line_that_stays_on_a_terminal_too() -> None:
+    for terminal in (False, True):
+        stream = io.StringIO()
+        with SweepProgress(
+            Console(file=stream, width=60, force_terminal=terminal, color_system=None),
+            120.0,
+            now_s=FakeClock(),
+        ) as progress:
+            progress.on_notice("files in memory [bold]\x1b[31m")
+        assert "notice: files in memory [bold][31m\n" in stream.getvalue()
+
+
 def run_sweep(console: Console) -> None:
     clock = FakeClock()
     with SweepProgress(console, 120.0, now_s=clock) as progress:

@@ -188,7 +188,7 @@ def test_checks_that_an_earlier_part_made_are_named_to_the_preflight(
 
 
 def test_who_else_is_at_work_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    setup = work_out(Plan(model="qwen3-8b", tokens=(512,)))
+    setup = work_out(Plan(model="qwen3-8b", tokens=(512,), loads=(LoadSpec(backend="hostmem"),)))
     with open_record(setup, tmp_path, tmp_path, other_runs=0) as (_, folder):
         pass
     run = read_run(folder).model_copy(update={"state": "interrupted", "notices": ()})

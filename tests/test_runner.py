@@ -38,6 +38,8 @@ class Silent:
     def __init__(self) -> None:
         self.rounds: list[tuple[int, ...]] = []
 
+    def on_notice(self, text: str) -> None: ...
+
     def on_phase(self, text: str) -> None: ...
 
     def on_round(self, number: int, lengths: tuple[int, ...]) -> None:
@@ -170,7 +172,7 @@ def test_a_budget_that_ends_before_the_first_sample_says_so_and_what_would_do(tm
     assert (notice.code, notice.suspect) == ("nothing_measured", True)
     assert notice.message == (
         "the budget of 10 s ended before the first sample: 8 s went by before the rounds, and 2 series at 100 tokens "
-        "take about 2 s a round; try --budget 25s, or fewer backends, layouts or tokens"
+        "take about 2 s a round; try --budget 25s, or --layers fit"
     )
 
 

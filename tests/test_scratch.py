@@ -156,3 +156,26 @@ def test_what_has_another_lock_than_ours_is_never_removed(tmp_path: Path) -> Non
     (tmp_path / "kvcross-odd" / LOCK_NAME).mkdir(parents=True)
     assert clean_stale(tmp_path) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kvcross-main", "kvcross-odd"]
+
+
+def test_where_a_folder_takes_no_files_it_is_refused_at_once() -> None:
+    with (
+        pytest.raises(ScratchError, match=r"/proc/sys: cannot make a scratch directory: No such file"),
+        open_scratch(Path("/proc/sys")),
+    ):
+        pass
+
+
+def test_directories_that_are_always_gone_at_once_end_in_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def vanish(*, prefix: str, dir: Path) -> str:
+        made.append(prefix)
+        return str(dir / f"{prefix}gone")
+
+    monkeypatch.setattr("kvio.scratch.tempfile.mkdtemp", vanish)
+    with pytest.raises(ScratchError, match="16 new directories were removed"), open_scratch(tmp_path):
+        pass
+    assert made == ["kvcross-"] * 16

@@ -21,6 +21,7 @@ from bench.measure.stores import create_stores, plan_stores
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.trials import search_all
 from bench.show.origin import check_rows, say_search
+from tests.places import avoid_memory
 from tests.sweeps import make_run, make_samples
 from tests.test_preflight import Silent
 
@@ -252,6 +253,7 @@ def all_lengths(progress: object) -> tuple[int, ...]:
 def test_every_round_of_a_sweep_reads_as_the_search_chose_and_a_resumed_one_too(
     wide: str, tmp_path: Path
 ) -> None:
+    avoid_memory(tmp_path)
     plan = plan_of(wide, tokens=(512,), num_samples=1, budget_s=300, working_set_bytes=64 * MIB, layers="all")
     hands = Hands(policy=all_lengths, search=choose_the_other, observer=Interrupting(3))
     folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands)

@@ -31,7 +31,7 @@ def test_finding_out_what_works_here_is_paid_from_the_budget(
     monkeypatch.setattr(sweep, "open_site", open_site)
     with pytest.raises(PlanError, match="far enough"):
         run_sweep(
-            Plan(model="qwen3-8b", loads=(LoadSpec(),)),
+            Plan(model="qwen3-8b", loads=(LoadSpec(backend="hostmem"),)),
             root=tmp_path,
             data_dir=tmp_path,
             hands=Hands(policy=_all_lengths, search=search_settings, observer=Silent()),

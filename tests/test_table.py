@@ -37,7 +37,7 @@ def test_notices_are_marked_and_explained_below() -> None:
     assert lines[3:] == [
         "* scaled from fewer layers",
         "1 drift_load: load got 9 % slower over the sweep",
-        "2 not_cold: Bytes came from the page cache, not from storage; such samples do not count as cold.",
+        "2 not_cold: Bytes were not proved to come from storage; such samples do not count as cold.",
     ]
 
 

@@ -21,7 +21,7 @@ from kvio.buffers import HostBuffer
 from kvio.evidence import read_counters
 from kvio.pagecache import evict
 from kvio.ring import ENTRY, Result, Ring
-from tests.places import require_disk
+from tests.places import avoid_memory, require_disk
 from tests.test_cli import TINY
 
 MIB = 1 << 20
@@ -316,6 +316,7 @@ def test_a_container_that_forbids_io_uring_gets_one_line_and_exit_2(tmp_path: Pa
 @pytest.mark.slow
 def test_beside_a_refused_backend_the_others_are_measured(tmp_path: Path) -> None:
     (tmp_path / "tiny.json").write_text(json.dumps(TINY))
+    avoid_memory(tmp_path)
     asked = ["--backend", "posix,uring", "--dtype", "float32", "--tokens", "64,128", "--working-set", "64MiB"]
     limits = ["--rounds", "1", "--samples", "1", "--budget", "300s"]
     done = _bench_in_a_container("sweep", "tiny.json", *asked, *limits, cwd=tmp_path)

@@ -178,7 +178,7 @@ def _load_json(file: Path, place: str) -> dict[str, object]:
 
 def _refuse_unknown(spec: str, known: list[str]) -> NoReturn:
     near = difflib.get_close_matches(spec.lower(), known, n=4, cutoff=0.5)
-    hint = f"near it: {', '.join(near)}" if near else f"keys: {', '.join(read_catalogue())}"
+    hint = f"near it: {', '.join(near)}" if near else f"keys: {', '.join(sorted(read_catalogue()))}"
     raise CatalogError(
         f"model {spec!r:.120} is no catalogue key, no file or folder, and no org/name of the hub; {hint}"
     )

@@ -74,13 +74,13 @@ def _require_meant(plan: Plan, facts: MachineFacts, seen: DeviceSeen | None) -> 
 
 @contextmanager
 def open_record(
-    setup: Setup, root: Path, data_dir: Path, *, other_runs: int, skipped: Sequence[Notice] = ()
+    setup: Setup, root: Path, data_dir: Path, *, other_runs: int, known: Sequence[Notice] = ()
 ) -> Iterator[tuple[RunRecord, Path]]:
     """A fresh result folder with its header, ours alone until the block ends.
 
     Args:
         other_runs: sweeps seen at work on the same drive.
-        skipped: what was asked for and cannot be measured.
+        known: what was found before: of what cannot be measured, or not be proved.
 
     Raises:
         PlanError: `root` is not writable, or the device is not there.
@@ -99,7 +99,7 @@ def open_record(
     with hold_folder(folder):
         try:
             run = _first_record(setup, data_dir, run_id=run_id, started=started, machine=machine)
-            noticed = (*skipped, *run.notices, *notice_company(_busy_share(machine), other_runs))
+            noticed = (*known, *run.notices, *notice_company(_busy_share(machine), other_runs))
             run = run.model_copy(update={"notices": noticed})
             write_run(folder, run)
         except BaseException:  # an interrupt too: without a header it is no result

@@ -5,7 +5,7 @@ from typing import Any
 
 from bench.measure.preflight import Findings
 from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo
-from bench.measure.setup import LoadSeries, Setup, name_hybrid
+from bench.measure.setup import Setup, name_hybrid
 from bench.measure.site import Site
 from bench.measure.stores import store_bytes
 from kvio.backends import find_backend
@@ -138,11 +138,6 @@ def _moves_bytes(info: SeriesInfo) -> bool:
     return backend is not None and find_backend(str(backend)).moves_bytes
 
 
-def _reads_files(load: LoadSeries) -> bool:
-    kind = find_backend(load.spec.backend)
-    return kind.from_storage and not kind.on_server
-
-
 def notice_repeats(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple[Notice, ...]:
     """Say so when more was read from files than there are: some were read again.
 
@@ -152,7 +147,7 @@ def notice_repeats(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple
     if site.scratch is None:
         return ()
     found = []
-    from_files = {load.name for load in setup.loads if _reads_files(load)}
+    from_files = {load.name for load in setup.loads if load.reads_files}
     for name, held_bytes in store_bytes(setup, site.scratch).items():
         if name not in from_files:
             continue

@@ -42,6 +42,9 @@ class Policy(Protocol):
 class Observer(Protocol):
     """Hears what goes on, for a progress display."""
 
+    def on_notice(self, text: str) -> None:
+        """Something to be known before time is spent."""
+
     def on_phase(self, text: str) -> None:
         """A new phase begins."""
 

@@ -21,9 +21,10 @@ from bench.measure.jobs import (
     SeriesFailed,
     SeriesSkipped,
 )
-from bench.measure.plan import PlanError
+from bench.measure.plan import Plan, PlanError
 from bench.measure.policy import Observer
 from bench.measure.record import BuiltLayers, Notice
+from bench.measure.remedies import say_remedies
 from bench.measure.runner import ROUNDS_PLANNED, MeasureError
 from bench.measure.source import Source
 
@@ -128,16 +129,31 @@ def _require_walked(findings: Findings, job: PreflightJob, *, waited_s: float, s
         return
     if findings.refused:
         raise MeasureError(f"preflight: {next(iter(findings.refused.values()))}")
-    raise _too_small(job.plan.budget_s, job.lengths[0], waited_s, spent_s=spent_s)
+    raise _too_small(job.plan, job.lengths[0], waited_s, spent_s=spent_s)
 
 
-def _too_small(budget_s: float, shortest: int, needed_s: float, *, spent_s: float) -> PlanError:
+def require_time(plan: Plan, left_s: float) -> None:
+    """Stop when the budget was spent before anything could be measured, and before more is.
+
+    Raises:
+        PlanError: what it would take.
+    """
+    if left_s > 0:
+        return
+    spent_s = plan.budget_s - left_s
+    raise PlanError(
+        f"a budget of {plan.budget_s:g} s is too small to measure anything: {spent_s:.0f} s were spent before the first "
+        f"case could begin; try {say_remedies(plan, max(60, math.ceil(3 * spent_s)))}{_other_work()}"
+    )
+
+
+def _too_small(plan: Plan, shortest: int, needed_s: float, *, spent_s: float) -> PlanError:
     """What it would take; `spent_s` of the budget had gone before (a resumed sweep, or slow probes)."""
     before = f" of which {spent_s:.0f} s were spent before" if spent_s >= 1 else ""
     return PlanError(
-        f"a budget of {budget_s:g} s{before} is too small to measure anything: after {needed_s:.0f} s the shortest case, "
-        f"{shortest} tokens, was still not measured (building the model included); try --budget "
-        f"{max(60, round(spent_s + 8 * needed_s))}s, or --layers fit, or fewer tokens{_other_work()}"
+        f"a budget of {plan.budget_s:g} s{before} is too small to measure anything: after {needed_s:.0f} s the shortest "
+        f"case, {shortest} tokens, was still not measured (building the model included); try "
+        f"{say_remedies(plan, max(60, round(spent_s + 8 * needed_s)))}{_other_work()}"
     )
 
 
@@ -172,15 +188,15 @@ def longest_within(
     return longest
 
 
-def require_budget(budget_s: float, left_s: float, shortest: int, *, cost_s: float) -> None:
+def require_budget(plan: Plan, left_s: float, shortest: int, *, cost_s: float) -> None:
     """Stop when not even one round of the shortest length fits.
 
     Raises:
         PlanError: what it would take.
     """
     if cost_s > left_s:
-        needed_s = budget_s - left_s + ROUNDS_PLANNED * cost_s
+        needed_s = plan.budget_s - left_s + ROUNDS_PLANNED * cost_s
         raise PlanError(
-            f"a budget of {budget_s:g} s is too small to measure anything: {shortest} tokens take about {cost_s:.0f} s, "
-            f"{left_s:.0f} s are left; try --budget {math.ceil(needed_s)}s, or --layers fit, or fewer tokens{_other_work()}"
+            f"a budget of {plan.budget_s:g} s is too small to measure anything: {shortest} tokens take about "
+            f"{cost_s:.0f} s, {left_s:.0f} s are left; try {say_remedies(plan, math.ceil(needed_s))}{_other_work()}"
         )

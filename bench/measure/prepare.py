@@ -15,6 +15,7 @@ from bench.measure.preflight import (
     Findings,
     longest_within,
     require_budget,
+    require_time,
     run_preflight,
     walk_lengths,
 )
@@ -58,6 +59,7 @@ def look_ahead(
     shortest = setup.chunk_tokens
     lengths = setup.lengths or walk_lengths(shortest, most_tokens(setup, site.scratch))
     left_s = start_s + plan.budget_s - site.clock.now_s()  # of a resumed sweep, less than the budget
+    require_time(plan, left_s)
     job = PreflightJob(
         plan=plan,
         lengths=lengths,
@@ -120,7 +122,7 @@ def prepare_rounds(
     if setup.lengths is None:
         grid = long_enough(setup, grid)
     costs_s = {length: rounds.cost_s(length) for length in grid}
-    require_budget(plan.budget_s, left_s, grid[0], cost_s=costs_s[grid[0]] + findings.startup_s)
+    require_budget(plan, left_s, grid[0], cost_s=costs_s[grid[0]] + findings.startup_s)
     if setup.lengths is not None:
         rounds.allowed = grid
     else:

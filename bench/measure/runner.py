@@ -20,6 +20,7 @@ from bench.measure.jobs import (
 )
 from bench.measure.policy import Observer, Policy, Progress
 from bench.measure.record import Notice, RunRecord, Sample
+from bench.measure.remedies import say_remedies
 from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
 from bench.measure.settings import settle
 from bench.measure.setup import load_of
@@ -31,6 +32,7 @@ ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is as
 REST_SHARE = 0.1  # of the budget that may be left without saying so
 RATE_SAMPLES = 3  # of the matrix rate in each round
 FEWEST_ROUNDS = 6  # for which the longest length is chosen: fewer give no distribution-free interval
+NOTHING_MEASURED = "nothing_measured"  # code of its notice: the budget was too small
 LOST = "could not be read any more and was left out from then on"
 
 
@@ -110,11 +112,11 @@ def _notice_nothing(rounds: Rounds, unmeasured: Sequence[str]) -> Notice:
     if len(unmeasured) < len(rounds.series):
         first += f" of {', '.join(unmeasured)}"
     return Notice(
-        code="nothing_measured",
+        code=NOTHING_MEASURED,
         message=(
             f"the budget of {plan.budget_s:g} s ended before {first}: {before_s:.0f} s went by before the rounds, "
             f"and {len(rounds.series)} series at {shortest} tokens take about {round_s:.0f} s a round; "
-            f"try --budget {math.ceil(before_s + ROUNDS_PLANNED * round_s)}s, or fewer backends, layouts or tokens"
+            f"try {say_remedies(plan, math.ceil(before_s + ROUNDS_PLANNED * round_s))}"
         ),
     )
 
@@ -206,7 +208,8 @@ def _notice_stopped(rounds: Rounds, job: RoundJob) -> Notice:
     last = f", the last of {taken[-1].series} at {taken[-1].prefix_tokens} tokens" if taken else ""
     message = (
         f"round {job.number + 1}: its process did not answer any more after the deadline and was ended; samples that it "
-        f"had given: {len(taken)}{last}; a drive or a server that hangs does that, or a far slower call than before"
+        f"had given: {len(taken)}{last}; a call far slower than before does that, as on a "
+        f"machine that is busy, or a drive or a server that hangs"
     )
     return Notice(code="round_stopped", message=message)
 

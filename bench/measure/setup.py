@@ -33,6 +33,12 @@ class LoadSeries:
     geometry: ChunkGeometry
     in_flight: int
 
+    @property
+    def reads_files(self) -> bool:
+        """True when it reads files of this machine: their cache state was asked for, and has to be proved."""
+        kind = find_backend(self.spec.backend)
+        return kind.from_storage and not kind.on_server
+
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -203,12 +209,11 @@ def _require_known_options(spec: LoadSpec, kind: BackendKind) -> None:
 def _describe(load: LoadSeries, plan: Plan) -> SeriesInfo:
     preset = load.geometry.preset
     kind = find_backend(load.spec.backend)
-    reads_files = kind.from_storage and not kind.on_server
     settings = {
         "backend": load.spec.backend,
         "preset": preset.name,
         "stack": f"{preset.stack} {preset.version}",
-        "cache_state": ("direct" if load.geometry.direct else "cold") if reads_files else None,
+        "cache_state": ("direct" if load.geometry.direct else "cold") if load.reads_files else None,
         "chunk_tokens": preset.chunk_tokens,
         "chunk_bytes": load.geometry.padded_bytes,
         "num_threads": preset.num_threads,

@@ -16,6 +16,7 @@ from bench.measure.notices import note_findings, notice_company, notice_repeats
 from bench.measure.plan import Plan, PlanError
 from bench.measure.policy import Observer, Policy, SearchPolicy
 from bench.measure.prepare import look_ahead, prepare_rounds
+from bench.measure.provable import foresee_storage
 from bench.measure.record import (
     Notice,
     RecordError,
@@ -59,16 +60,23 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
     work_out(plan)  # what was asked must make sense before anything is tried
     plan, skipped = leave_out_unavailable(plan, data_dir)
     setup = work_out(plan)
+    known = (*skipped, *foresee_storage(setup, data_dir))
     with (
         open_site(setup, data_dir, since_s=since_s) as site,
-        open_record(setup, root, data_dir, other_runs=site.other_runs, skipped=skipped) as (run, folder),
+        open_record(setup, root, data_dir, other_runs=site.other_runs, known=known) as (run, folder),
     ):
+        _tell(known, hands.observer)
         try:
             _carry_out(setup, site, folder, run=run, samples=[], hands=hands)
         except (UserError, FailedError):
             _remove_empty(folder)
             raise
     return folder
+
+
+def _tell(notices: Sequence[Notice], observer: Observer) -> None:
+    for notice in notices:
+        observer.on_notice(notice.message)
 
 
 def _remove_empty(folder: Path) -> None:
@@ -92,10 +100,12 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
     with hold_folder(folder):  # before anything is read: another sweep may be adding to it
         run, samples = _read_unfinished(folder, budget_s)
         setup = work_out(run.plan)
-        notices = [*run.notices, *require_same(folder, run, setup, data_dir)]
+        known = foresee_storage(setup, data_dir)
+        notices = [*run.notices, *require_same(folder, run, setup, data_dir), *known]
         # a simulation is not disturbed
         busy_share = 0.0 if run.plan.simulation is not None else read_noise().busy_share
         with open_site(setup, data_dir, since_s=since_s) as site:
+            _tell(known, hands.observer)
             notices += notice_company(busy_share, site.other_runs, when="was gone on with")
             run = run.model_copy(update={"state": "running", "notices": tuple(notices)})
             _carry_out(setup, site, folder, run=run, samples=samples, hands=hands)

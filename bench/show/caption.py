@@ -1,5 +1,7 @@
 """What stands below the crossover figure: all that the curves depend on."""
 
+import re
+import textwrap
 from collections.abc import Sequence
 
 from bench.analyse.answer import Analysis
@@ -16,6 +18,8 @@ from bench.show.facts import (
     storage_name,
 )
 from bench.show.repeats import say_repeats
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
@@ -43,3 +47,13 @@ def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> st
         "bands and bars: 95 % intervals over rounds",
     ]
     return "; ".join(part for part in parts if part) + "."
+
+
+def wrap_outside_brackets(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters; what stands in brackets stays on one of them if it fits there."""
+    bound = re.sub(
+        r"\([^()]*\)",
+        lambda found: found[0].replace(" ", NO_BREAK) if len(found[0]) <= width else found[0],
+        text,
+    )
+    return [line.replace(NO_BREAK, " ") for line in textwrap.wrap(bound, width)]

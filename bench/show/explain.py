@@ -14,7 +14,7 @@ EXPLANATIONS: dict[str, str] = {
     "lengths_dropped": "Longer prefixes do not fit the machine; the measured range ends below them.",
     "other_revision": "The sweep was gone on with after the code had changed, or may have: its rounds may differ by that.",
     "half_line": "The run was killed in mid-write; whole rows were kept.",
-    "not_cold": "Bytes came from the page cache, not from storage; such samples do not count as cold.",
+    "not_cold": "Bytes were not proved to come from storage; such samples do not count as cold.",
     "label_disproved": "Rows say cold or direct while their counters, or storage in memory, exclude it; they do not count.",
     "unknown_series": "Settings of a series are lost, so it is not known what its samples were to prove.",
     "unchecked_bytes": "Nobody compared what arrived with what was stored; such samples do not count.",
@@ -32,7 +32,11 @@ EXPLANATIONS: dict[str, str] = {
     "warm": "The page cache served the bytes: storage was not measured.",
     "partly_warm": "A part of the bytes was in the page cache before the read.",
     "below_page_cache": "The kernel fetched bytes that the device did not read: a cache between answered.",
-    "counters_missing": "The kernel's counters do not see this storage, so no cache state can be proved.",
+    "storage_unproved": "No read from this storage can be proved to be cold or direct, so such samples do not count.",
+    "partly_counted": "The kernel fetched only a part of the bytes for these reads: the page cache had the rest by then, "
+    "as when somebody else reads the same files.",
+    "counters_missing": "No counter of the kernel vouches for these reads: it has none that counts on this storage (a loop "
+    "device, some file systems), or somebody else fetched the bytes.",
     "device_counter_missing": "No device counter confirms what the kernel counted for the process.",
     "residency_unknown": "It could not be asked what was in the page cache before the read.",
     "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served the bytes.",

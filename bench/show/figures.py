@@ -17,7 +17,7 @@ from bench.analyse.answer import Analysis, Estimate, Fit
 from bench.analyse.select import samples_that_count
 from bench.measure.record import RunRecord, Sample, write_bytes_safely
 from bench.show.answer_mark import draw_answer
-from bench.show.caption import caption
+from bench.show.caption import caption, wrap_outside_brackets
 from bench.show.direct_labels import (
     MOST_IN_LEGEND,
     WIDE_FROM_INCHES,
@@ -249,7 +249,7 @@ def _say_missing(axes: Axes, missing: Sequence[tuple[str, str]]) -> None:
         for found, having in names.items()
     ]
     wide = axes.figure.get_figwidth() >= WIDE_FROM_INCHES  # type: ignore[union-attr]
-    lines = [part for line in lines for part in textwrap.wrap(line, NOTE_CHARACTERS[wide])]
+    lines = [part for line in lines for part in wrap_outside_brackets(line, NOTE_CHARACTERS[wide])]
     if lines:
         axes.annotate(
             "\n".join(lines), (1.0, 0.0), (0, NOTE_POINTS), xycoords="axes fraction", textcoords="offset points",

@@ -51,6 +51,10 @@ class SweepProgress:
         """Seconds since the view was opened."""
         return self._now_s() - self._start_s
 
+    def on_notice(self, text: str) -> None:
+        """Something to be known before time is spent: a line that stays."""
+        self._console.print(Text(f"notice: {printable(text)}"), soft_wrap=True)
+
     def on_phase(self, text: str) -> None:
         """A new phase begins: preparing files, checking, analysing."""
         self._say(printable(text))

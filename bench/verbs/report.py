@@ -11,6 +11,7 @@ from bench.analyse.answer import Analysis
 from bench.analyse.frames import crossover_frame, summary_frame
 from bench.analyse.tiers import make_tiers
 from bench.measure.record import RunRecord, Sample, WriteError, read_run, read_samples, writing_results
+from bench.measure.runner import NOTHING_MEASURED
 from bench.show.files import write_results
 from bench.show.hybrid import describe_hybrids
 from bench.show.numbers import printable
@@ -22,7 +23,7 @@ from bench.show.table import closing_table, plain_table
 from bench.show.tiers import has_choice, plain_tiers, tier_table
 from bench.verbs.options import newest_results, out
 
-FAILED, SUSPECT = 1, 3
+FAILED, USAGE, SUSPECT = 1, 2, 3
 
 
 def report(
@@ -62,9 +63,16 @@ def finish(folder: Path) -> None:
     out.print(str(folder), markup=False)
     if unwritten is not None:
         raise unwritten
+    raise typer.Exit(_exit_code(run, samples, analysis))
+
+
+def _exit_code(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> int:
+    """2 where the budget was too small for both arms, as where the preflight finds that out."""
+    if run.state == "complete" and any(notice.code == NOTHING_MEASURED for notice in run.notices):
+        return USAGE
     if run.state != "complete" or not {"recompute", "load"} <= {sample.case.arm for sample in samples}:
-        raise typer.Exit(FAILED)
-    raise typer.Exit(0 if is_sound(run, samples, analysis) else SUSPECT)
+        return FAILED
+    return 0 if is_sound(run, samples, analysis) else SUSPECT
 
 
 def _write(
