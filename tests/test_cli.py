@@ -67,6 +67,7 @@ def _leftovers(cwd: Path) -> list[Path]:
     return list((cwd / "results" / "scratch").iterdir())
 
 
+@pytest.mark.slow
 def test_a_real_sweep_leaves_an_answer_and_no_kv_files(tiny: Path, tmp_path: Path) -> None:
     finished = run_bench(*_sweep_of(tiny, "--budget", "300s", "--rounds", "2"), cwd=tmp_path)
     folder = _result(finished, tmp_path)
@@ -242,6 +243,7 @@ def test_an_output_that_knows_ascii_alone_gets_the_answer_too(tmp_path: Path) ->
     assert b"\\xd7" in finished.stdout  # rounds x samples
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_is_readable_and_resumed_and_the_next_run_cleans_up(
     running: subprocess.Popen[str], tmp_path: Path
 ) -> None:
