@@ -8,12 +8,13 @@ import pytest
 
 from bench.measure.clock import VirtualClock
 from bench.measure.costs import CostBook
-from bench.measure.filling import fill_stores
+from bench.measure.filling import cut_spare_to, fill_stores
 from bench.measure.plan import LoadSpec, Plan, PlanError
-from bench.measure.runner import Rounds
+from bench.measure.runner import ROUNDS_PLANNED, Rounds
 from bench.measure.setup import Setup, work_out
 from bench.measure.site import Site
 from bench.measure.source import SimulatedSource
+from bench.measure.stores import plan_stores
 from kvio.errors import KVIOError
 from kvio.store import ChunkStore
 from tests.sweeps import make_run
@@ -104,13 +105,34 @@ def test_what_cannot_be_placed_within_the_budget_is_refused_with_the_budget_that
     )
 
 
-def test_files_that_take_no_time_are_all_written(tmp_path: Path) -> None:
+def test_files_that_take_no_time_are_written_for_all_rounds(tmp_path: Path) -> None:
     rounds, _, directories = prepare(
         tmp_path, left_s=100.0, loads=(LoadSpec(chunk_tokens=32),), tokens=(64, 128), num_samples=3
     )
-    assert ChunkStore.open(directories["posix/best"]).num_chunks == 4 * 2 * 3
+    assert ChunkStore.open(directories["posix/best"]).num_chunks == 4 * 2 * 3 * ROUNDS_PLANNED
     assert rounds.notices == []
     assert [path.name for path in (tmp_path / "kvcross-test").iterdir()] == ["store-0"]
+
+
+def test_a_server_is_given_no_more_than_one_round_reads(tmp_path: Path) -> None:
+    _, server, _ = prepare(tmp_path, left_s=10_000.0, loads=(S3,), tokens=(64,), num_samples=3)
+    assert server.placed[-1] == 2 * 2 * 3
+
+
+def test_files_for_later_rounds_take_a_twentieth_of_what_is_left_and_are_not_missed_aloud(
+    tmp_path: Path,
+) -> None:
+    rounds, _, _ = prepare(
+        tmp_path, left_s=100.0, loads=(LoadSpec(chunk_tokens=32),), tokens=(64, 128), num_samples=3
+    )
+    (whole,) = plan_stores(work_out(rounds.run.plan), tmp_path, longest=128)
+    assert rounds.notices == []
+    assert (whole.round_chunks, whole.num_chunks) == (24, 24 * ROUNDS_PLANNED)
+    chunk_s = {whole.geometry: 0.1}
+    (cut,) = cut_spare_to((whole,), chunk_s, limit_s=3.0)
+    assert cut.num_chunks == 24 + 30
+    assert cut_spare_to((whole,), chunk_s, limit_s=0.1 * (whole.num_chunks - 24)) == (whole,)
+    assert cut_spare_to((cut,), chunk_s, limit_s=0.0)[0].num_chunks == 24
 
 
 def test_a_server_that_takes_nothing_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:

@@ -17,11 +17,9 @@ from bench.measure.stores import StorePlan, chunks_at_once, create_stores, plan_
 from kvio.chunks import ChunkGeometry
 
 FILL_SHARE = 0.3  # of what is left of the budget: so long all files together may take
+SPARE_SHARE = 0.05  # and so long those that save a later round from reading what an earlier one has read, unless asked for
 PROBE_S = 1.0  # where one chunk takes longer, there is no time to try more
-PROBE_CHUNKS = (
-    4,
-    32,
-)  # else so many are tried, for several are written and placed at once, and a store has its fixed cost
+PROBE_CHUNKS = (4, 32)  # else so many are tried: several are placed at once, and a store has its fixed cost
 
 ChunkSeconds = Mapping[ChunkGeometry, float]
 
@@ -52,6 +50,8 @@ def fill_stores(
     limit = FillLimit(FILL_SHARE * left_s, left_s - rounds.cost_s(rounds.allowed[0]) - rounds.costs.startup_s)
     rounds.allowed = lengths_within(setup, chunk_s, rounds.allowed, limit=limit)
     wanted = plan_stores(setup, site.scratch, longest=rounds.allowed[-1])
+    if setup.plan.working_set_bytes is None:
+        wanted = cut_spare_to(wanted, chunk_s, limit_s=SPARE_SHARE * left_s)
     plans = cut_to(wanted, chunk_s, limit_s=limit.wanted_s)
     if plans != wanted:
         rounds.notices.append(_notice_cut(wanted, plans, chunk_s))
@@ -142,6 +142,14 @@ def cut_to(plans: Sequence[StorePlan], chunk_s: ChunkSeconds, *, limit_s: float)
     """The stores with so many chunks that they take no longer, as far as the longest prefix allows."""
     total_s = sum(chunk_s[plan.geometry] * plan.num_chunks for plan in plans)
     return tuple(plan.cut(limit_s / total_s) for plan in plans) if total_s > limit_s else tuple(plans)
+
+
+def cut_spare_to(
+    plans: Sequence[StorePlan], chunk_s: ChunkSeconds, *, limit_s: float
+) -> tuple[StorePlan, ...]:
+    """The stores with so many chunks for later rounds that those take no longer."""
+    spare_s = sum(chunk_s[plan.geometry] * max(0, plan.num_chunks - plan.round_chunks) for plan in plans)
+    return tuple(plan.cut_spare(limit_s / spare_s) for plan in plans) if spare_s > limit_s else tuple(plans)
 
 
 def _notice_cut(wanted: Sequence[StorePlan], plans: Sequence[StorePlan], chunk_s: ChunkSeconds) -> Notice:

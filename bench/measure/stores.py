@@ -69,6 +69,7 @@ class StorePlan:
         loads: the series that read them.
         directory: where they go.
         least_chunks: that the longest prefix takes.
+        round_chunks: that the samples of one round read, each chunk once.
         num_chunks: that are wanted, of each rank.
     """
 
@@ -76,11 +77,17 @@ class StorePlan:
     loads: tuple[LoadSeries, ...]
     directory: Path
     least_chunks: int
+    round_chunks: int
     num_chunks: int
 
     def cut(self, share: float) -> "StorePlan":
         """With that share of the chunks, as far as the longest prefix allows."""
         return replace(self, num_chunks=max(self.least_chunks, int(self.num_chunks * share)))
+
+    def cut_spare(self, share: float) -> "StorePlan":
+        """With that share of the chunks that later rounds would read in place of those of the first."""
+        spare = max(0, self.num_chunks - self.round_chunks)
+        return replace(self, num_chunks=self.num_chunks - spare + int(spare * share))
 
 
 def chunks_at_once(setup: Setup, geometry: ChunkGeometry, tokens: int) -> int:
@@ -91,8 +98,8 @@ def chunks_at_once(setup: Setup, geometry: ChunkGeometry, tokens: int) -> int:
 def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan, ...]:
     """The stores of a sweep.  Series of equal geometry share their files.
 
-    There are enough files for every sample of a round to read others, and for all rounds where a working set
-    was asked for, as far as that allows.
+    There are enough files for every sample of a round to read others, as far as the working set allows.  Where it was
+    asked for, or only files of this machine are read, there are as many for every other round.
 
     Raises:
         PlanError: the working set does not hold the longest prefix.
@@ -105,7 +112,8 @@ def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan
         readers = 2 if setup.plan.hybrid else 1  # both arms walk through the same files
         # lengths in powers of two add up to twice the longest
         wanted = at_once * 2 * readers * setup.plan.num_samples
-        if setup.plan.working_set_bytes is not None:
+        round_chunks = wanted
+        if setup.plan.working_set_bytes is not None or all(load.reads_files for load in loads):
             wanted *= setup.plan.num_rounds or ROUNDS_PLANNED
         if at_once * geometry.padded_bytes > room_bytes:
             raise PlanError(
@@ -113,7 +121,8 @@ def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan
                 f"{room_bytes}; try a larger --working-set or shorter prefixes"
             )
         num_chunks = max(at_once, min(wanted, room_bytes // geometry.padded_bytes))
-        plans.append(StorePlan(geometry, tuple(loads), _directory(scratch, number), at_once, num_chunks))
+        directory = _directory(scratch, number)
+        plans.append(StorePlan(geometry, tuple(loads), directory, at_once, round_chunks, num_chunks))
     return tuple(plans)
 
 
