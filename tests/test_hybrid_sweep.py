@@ -130,7 +130,13 @@ def test_more_files_are_written_because_two_arms_walk_through_them(tmp_path: Pat
         folder = tmp_path / str(hybrid)
         folder.mkdir()
         setup = work_out(
-            Plan(model="qwen3-0.6b", loads=(LoadSpec(chunk_tokens=4),), hybrid=hybrid, num_samples=2)
+            Plan(
+                model="qwen3-0.6b",
+                loads=(LoadSpec(chunk_tokens=4),),
+                hybrid=hybrid,
+                num_samples=2,
+                num_rounds=1,
+            )
         )
         found = create_stores(setup, plan_stores(setup, folder, longest=8))
         counts[hybrid] = ChunkStore.open(found["posix/best"]).num_chunks
