@@ -147,6 +147,7 @@ def test_an_unknown_backend_lists_those_there_are() -> None:
         find_backend("dma")
 
 
+@pytest.mark.slow
 def test_every_backend_carries_the_name_it_is_listed_under(tmp_path: Path) -> None:
     # what needs a package that is not installed, or a GPU, cannot be made here
     made = {name: kind.make for name, kind in BACKENDS.items() if _can_be_made(name, tmp_path)}

@@ -104,6 +104,7 @@ def test_no_log_file_is_dropped_into_the_working_directory(said: dict[str, Any])
     assert said["log_files"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direct", ["0", "1"], ids=["buffered", "direct"])
 def test_the_contract_of_all_backends_holds(standin: Path, direct: str, tmp_path: Path) -> None:
     environment = {**os.environ, "LD_LIBRARY_PATH": str(standin), "KVCROSS_TEST_GDS_DIRECT": direct}
