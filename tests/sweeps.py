@@ -122,6 +122,8 @@ def make_point(samples: Sequence[Sample], length: int, series: str = "load-1") -
 
 
 def _estimate(values: np.ndarray) -> Estimate:
+    if len(values) == 1:
+        return Estimate(float(values[0]))
     width = 2.57 * float(values.std(ddof=1)) / 6**0.5
     middle = float(np.median(values))
     return Estimate(middle, middle - width, middle + width)

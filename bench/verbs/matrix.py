@@ -70,7 +70,10 @@ def matrix(
         raise PlanError(f"--results {results}: there is no such folder")
     modelled = fill_matrix(names[0], names[1], names[2], devices, dtype=dtype)
     cells = [*modelled, *_measured(results)]
-    size = (4.5 + 0.9 * len({cell.storage for cell in cells}), 1.6 + 0.3 * (len(cells) / len(names[2]) + 2))
+    size = (
+        max(7.0, 4.5 + 0.9 * len({cell.storage for cell in cells})),  # title and key have to fit as well
+        max(3.6, 1.6 + 0.3 * (len(cells) / len(names[2]) + 2)),
+    )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_frame(folder / "matrix.csv", matrix_frame(cells))
