@@ -54,7 +54,7 @@ def prepare(
     setup = work_out(plan)
     clock = VirtualClock()
     server = SlowServer(clock, fails=fails)
-    source = SimulatedSource(None, clock=clock, num_bytes=setup.bytes_at)  # type: ignore[arg-type]
+    source = SimulatedSource(None, clock=clock, num_bytes=setup.load_bytes)  # type: ignore[arg-type]
     (scratch := tmp_path / "kvcross-test").mkdir()
     site = Site(clock, source, scratch, 0.0, depots=server)  # type: ignore[arg-type]
     rounds = _rounds_of(setup)
