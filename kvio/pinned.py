@@ -56,7 +56,13 @@ class PinnedMemory:
     def begin(self) -> None:
         """Nothing outlives a process in its memory."""
 
-    def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
+    def place(
+        self,
+        paths: Sequence[Path],
+        *,
+        packed_bytes: int | None = None,
+        before_each: Callable[[], None] | None = None,
+    ) -> None:
         """Hold these files and no others, whatever is packed into them.
 
         Raises:
@@ -67,6 +73,8 @@ class PinnedMemory:
             self._free.append(self.held.pop(path))
         for path in paths:
             if path not in self.held:
+                if before_each is not None:
+                    before_each()
                 self.held[path] = self._fill(path)
 
     def _fill(self, path: Path) -> HostBuffer:

@@ -23,7 +23,13 @@ class HostMemory:
     def begin(self) -> None:
         """Nothing outlives a process in its memory."""
 
-    def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
+    def place(
+        self,
+        paths: Sequence[Path],
+        *,
+        packed_bytes: int | None = None,
+        before_each: Callable[[], None] | None = None,
+    ) -> None:
         """Hold these files and no others.
 
         Raises:
@@ -32,6 +38,8 @@ class HostMemory:
         self.held = {path: self.held[path] for path in paths if path in self.held}
         for path in paths:
             if path not in self.held:
+                if before_each is not None:
+                    before_each()
                 try:
                     self.held[path] = path.read_bytes()
                 except OSError as error:
