@@ -1,20 +1,20 @@
 """What the header of a sweep notices of its own files."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from bench.arms.case import Case, Outcome
-from bench.measure.clock import VirtualClock
+from bench.arms.walk import Taken
 from bench.measure.costs import CostBook
 from bench.measure.notices import note_findings, notice_repeats
-from bench.measure.plan import LoadSpec, Plan, SimulationSpec
+from bench.measure.plan import LoadSpec, Plan
 from bench.measure.preflight import Findings
-from bench.measure.record import Notice, Sample
+from bench.measure.record import Notice
 from bench.measure.setup import work_out
-from bench.measure.site import Site
-from bench.measure.source import SimulatedSource
 from bench.measure.stores import create_stores, plan_stores
+from kvio.store import ChunkStore
 from tests.sweeps import make_run
 
 
@@ -25,12 +25,11 @@ def test_only_bytes_read_from_files_may_have_come_from_a_cache_below(
     load = LoadSpec(backend=backend, chunk_tokens=1)
     setup = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(load,)))
     create_stores(setup, plan_stores(setup, tmp_path, longest=1))
-    clock = VirtualClock()
-    source = SimulatedSource(SimulationSpec(), clock=clock, num_bytes=setup.load_bytes)
-    site = Site(clock, source, tmp_path, 0.0)
-    read = Outcome(seconds=1.0, num_bytes=10**9)
-    samples = [Sample(0, 0, 0, 0.0, Case("load", setup.loads[0].name, 1), read)]
-    assert bool(notice_repeats(setup, site, samples)) == noticed
+    site: Any = SimpleNamespace(scratch=tmp_path)
+    store = ChunkStore.open(tmp_path / "store-0")
+    assert notice_repeats(setup, site, {tmp_path / "store-0": Taken(store.num_chunks)}) == ()
+    again = {tmp_path / "store-0": Taken(store.num_chunks + 1)}
+    assert bool(notice_repeats(setup, site, again)) == noticed
 
 
 def test_a_series_whose_answer_there_was_no_time_to_check_is_named() -> None:

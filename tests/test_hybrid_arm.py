@@ -199,7 +199,7 @@ def test_both_arms_walk_through_the_same_files(stand: Stands) -> None:
     made.hybrid.prepare(short)
     made.hybrid.run(short)
     assert made.evidence.evicted == [f"chunk-{number:06d}.kv" for number in range(4)]
-    assert made.load.next_chunk == 4
+    assert made.load.reading.walk.chunks.next_file == 4
 
 
 def test_the_share_of_each_side_follows_the_rates_last_seen_at_the_nearest_length(stand: Stands) -> None:

@@ -13,7 +13,7 @@ from bench.arms.case import Case
 from bench.arms.load import LoadArm
 from bench.arms.proof import Resident
 from bench.arms.reading import LoadSettings
-from bench.arms.walk import FreshWalk, tokens_to_load
+from bench.arms.walk import FreshWalk, StoreWalk, Taken, tokens_to_load
 from kvio.backends.protocol import KVIOError, Read, ShortReadError
 from kvio.backends.setting import SimulatedDevice
 from kvio.blocks import POISON, KVBlocks
@@ -26,6 +26,9 @@ from kvio.store import ChunkStore, VerificationError
 CPU = torch.device("cpu")
 LAYOUT = uniform_layout(4, 1024)  # 8192 bytes per token
 HYBRID = KVLayout(LAYOUT.planes, state_bytes=10_000)
+
+
+NOTHING = Taken()
 
 
 @dataclass
@@ -97,6 +100,7 @@ def make_arm(tmp_path: Path) -> Iterator[ArmMaker]:
         first_token: Callable[[KVBlocks, int], float] | None = lambda blocks, tokens: 0.25,
         blocks: Callable[[int], KVBlocks] | None = None,
         folder: str = "",
+        taken: Taken = NOTHING,
     ) -> LoadArm:
         geometry = ChunkGeometry(layout, adapt_preset(find_preset(preset), chunk_tokens=4))
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -109,6 +113,7 @@ def make_arm(tmp_path: Path) -> Iterator[ArmMaker]:
             now_s=now_s,
             evidence=evidence or FakeEvidence(),
             first_token=first_token,
+            walk=StoreWalk(store, taken),
         )
         made.append(arm)
         return arm
@@ -197,7 +202,7 @@ def test_a_state_is_loaded_and_verified_even_if_the_step_changes_it(make_arm: Ar
 
 def test_samples_walk_through_fresh_files_and_say_when_they_begin_again(make_arm: ArmMaker) -> None:
     evidence = FakeEvidence()
-    arm = make_arm(evidence, settings=LoadSettings("posix", first_chunk=5))
+    arm = make_arm(evidence, taken=Taken(5))
     notices = []
     for _ in range(4):
         arm.prepare(_case(12))
@@ -211,7 +216,7 @@ def test_samples_walk_through_fresh_files_and_say_when_they_begin_again(make_arm
         ("bytes_read_again", "counted"),
         ("bytes_read_again", "counted"),
     ]
-    assert arm.next_chunk == 1
+    assert arm.reading.walk.taken == Taken(5 + 12)
 
 
 def test_a_prefix_longer_than_the_store_is_refused(make_arm: ArmMaker) -> None:
@@ -354,7 +359,7 @@ def test_tokens_to_load_leave_the_last_one_to_the_step() -> None:
 
 
 def test_a_walk_knows_what_it_gave() -> None:
-    walk = FreshWalk(5, first=4)
+    walk = FreshWalk(5, 4)
     assert walk.take(2) == ((4, 0), False)
     assert walk.take(3) == ((1, 2, 3), False)
     assert walk.take(1) == ((4,), True)

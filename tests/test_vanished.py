@@ -3,33 +3,27 @@
 import errno
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-import bench.measure.sweep
-from bench.arms.case import Case, Outcome
+from bench.arms.walk import Taken
 from bench.measure.jobs import JobFailed, PreflightJob, RoundJob
 from bench.measure.plan import LoadSpec, Plan
-from bench.measure.record import Sample
 from bench.measure.setup import work_out
-from bench.measure.stores import StorePlan, create_stores, store_bytes, working_set_bytes
-from bench.measure.sweep import Hands
+from bench.measure.stores import StorePlan, count_reads, create_stores, working_set_bytes
 from bench.measure.worker import serve_job
 from kvio.backends.mooncake_server import OwnMaster
 from kvio.backends.objects import describe_owner
 from kvio.files import StoreError, sync_directory, temporary_directory, told
 from kvio.scratch import open_scratch
 from tests.servers import require_mooncake
-from tests.sweeps import make_run
 
 SETUP = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(LoadSpec(chunk_tokens=1),)))
 
 
 def _store_in(folder: Path) -> StorePlan:
     (load,) = SETUP.loads
-    return StorePlan(load.geometry, (load,), folder / "store-0", 1, 1)
+    return StorePlan(load.geometry, (load,), folder / "store-0", 1, 1, 1)
 
 
 def _enter_temporary(folder: Path) -> None:
@@ -77,7 +71,8 @@ def test_a_scratch_directory_that_somebody_replaced_by_a_file_ends_as_the_block_
 
 
 def test_files_that_vanish_are_not_counted(tmp_path: Path) -> None:
-    assert store_bytes(SETUP, tmp_path / "gone") == {"posix/best": 0}
+    gone = tmp_path / "gone"
+    assert list(count_reads(SETUP, gone, {gone / "store-0": Taken(1)})) == []
 
 
 class Pipe:
@@ -111,25 +106,3 @@ def test_a_measuring_process_tells_of_a_lost_file_in_one_line(
     pipe = Pipe(job)
     serve_job(pipe)  # type: ignore[arg-type]
     assert pipe.told == [JobFailed("/mnt/x: Input/output error", refused=refused)]
-
-
-def test_a_sweep_that_is_gone_on_with_counts_the_reads_of_its_new_files_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    before, after = (Sample(n, 0, 0, 0.0, Case("load", "posix/best", 1), Outcome(1.0)) for n in (0, 1))
-    seen: list[list[Sample]] = []
-
-    def measure(*args: object, samples: list[Sample], **more: object) -> None:
-        samples.append(after)
-
-    def notice(setup: object, site: object, samples: list[Sample]) -> tuple[()]:
-        seen.append(list(samples))
-        return ()
-
-    monkeypatch.setattr(bench.measure.sweep, "_measure", measure)
-    monkeypatch.setattr(bench.measure.sweep, "notice_repeats", notice)
-    site: Any = SimpleNamespace(depots=None, scratch=tmp_path)
-    hands: Hands = SimpleNamespace()  # type: ignore[assignment]
-    carry_out = bench.measure.sweep._carry_out
-    carry_out(SETUP, site, tmp_path, run=make_run(plan=SETUP.plan), samples=[before], hands=hands)
-    assert seen == [[after]]

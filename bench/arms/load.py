@@ -9,7 +9,7 @@ from bench.arms.prefill import finish
 from bench.arms.prepared import Prepared
 from bench.arms.proof import Evidence
 from bench.arms.reading import LoadSettings, Reading
-from bench.arms.walk import FreshWalk
+from bench.arms.walk import StoreWalk
 from kvio.backends.protocol import KVIOError
 from kvio.blocks import KVBlocks
 from kvio.store import ChunkStore
@@ -29,7 +29,7 @@ class LoadArm:
         now_s: the clock.
         evidence: page cache and counters of the store's device.
         first_token: takes the first-token step of a prefix of n tokens, gives its seconds; None takes none.
-        chunks: the walk through the chunk files, where other arms share it; None begins one of its own.
+        walk: through the files, where other arms share it; None begins one of its own.
 
     Raises:
         KVIOError: unknown backend, or no memory for the buffers.
@@ -45,20 +45,15 @@ class LoadArm:
         now_s: Callable[[], float],
         evidence: Evidence,
         first_token: Callable[[KVBlocks, int], float] | None,
-        chunks: FreshWalk | None = None,
+        walk: StoreWalk | None = None,
     ) -> None:
-        self.reading = Reading(store, settings, device=device, now_s=now_s, evidence=evidence, chunks=chunks)
+        self.reading = Reading(store, settings, device=device, now_s=now_s, evidence=evidence, walk=walk)
         self._make_blocks = make_blocks
         self._device = device
         self._now_s = now_s
         self._first_token = first_token
         self._blocks: KVBlocks | None = None
         self._prepared: Prepared | None = None
-
-    @property
-    def next_chunk(self) -> int:
-        """Chunk file that the next sample would begin with, for the `first_chunk` of a later round."""
-        return self.reading.next_chunk
 
     def warm_up(self, case: Case) -> None:
         """Run the case once, on files that no sample reads afterwards; nothing is kept of it."""

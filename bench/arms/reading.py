@@ -11,7 +11,7 @@ from bench.arms import group
 from bench.arms.case import Case, Outcome
 from bench.arms.prepared import Prepared, Proof
 from bench.arms.proof import Evidence, Resident
-from bench.arms.walk import FreshWalk, tokens_to_load
+from bench.arms.walk import StoreWalk, tokens_to_load
 from kvio.backends import BackendKind, find_backend
 from kvio.backends.protocol import KVIOError
 from kvio.backends.setting import BackendSetting, SimulatedDevice
@@ -34,7 +34,6 @@ class LoadSettings:
     Args:
         backend: key of `kvio.backends.BACKENDS`.
         cold: the files are evicted before each sample; else they are brought into the page cache.
-        first_chunk: chunk file to begin with; a later round begins where the earlier one ended.
         device: the modelled device, for the simulated backend.
         queue_depth: jobs that each thread keeps in flight.
         options: what only this backend knows.
@@ -44,7 +43,6 @@ class LoadSettings:
 
     backend: str
     cold: bool = True
-    first_chunk: int = 0
     device: SimulatedDevice | None = None
     limit_bytes_per_s: float | None = None
     step_layers: tuple[int, int] | None = None
@@ -69,7 +67,7 @@ class Reading:
         device: where the blocks are.
         now_s: the clock.
         evidence: page cache and counters of the store's device.
-        chunks: the walk through the chunk files, where others share it; None begins one at `settings.first_chunk`.
+        walk: through the files, where others share it; None begins one.
 
     Raises:
         KVIOError: unknown backend, or no memory for the buffers.
@@ -83,14 +81,13 @@ class Reading:
         device: torch.device,
         now_s: Callable[[], float],
         evidence: Evidence,
-        chunks: FreshWalk | None = None,
+        walk: StoreWalk | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
         self._kind = find_backend(settings.backend)
         self._evidence = evidence
-        self._chunks = chunks or FreshWalk(store.num_chunks, settings.first_chunk)
-        self._states = FreshWalk(store.num_states)
+        self.walk = walk or StoreWalk(store)
         self._depot = _own_depot(self._kind, settings, store.directory)
         setting = BackendSetting(
             store.geometry.direct,
@@ -114,21 +111,16 @@ class Reading:
         """Of the chunks."""
         return self._store.geometry
 
-    @property
-    def next_chunk(self) -> int:
-        """Chunk file that the next sample would begin with, for the `first_chunk` of a later round."""
-        return self._chunks.next_file
-
     def prepare(self, case: Case) -> Prepared:
         """Choose the next files, and bring the page cache into the state asked for."""
         first_token, last_token = tokens_to_load(case)
         if first_token < 0 or last_token < first_token:
             raise KVIOError(f"a prefix of {case.prefix_tokens} tokens cannot be loaded")
-        chunk_ids, chunks_again = self._chunks.take(
+        chunk_ids, chunks_again = self.walk.chunks.take(
             len(self.geometry.chunks_between(first_token, last_token))
         )
         with_state = self._store.num_states > 0 and last_token > 0
-        state_ids, states_again = self._states.take(1 if with_state else 0)
+        state_ids, states_again = self.walk.states.take(1 if with_state else 0)
         state_id = state_ids[0] if state_ids else None
         jobs = plan_jobs(
             self._store, chunk_ids, first_token=first_token, prefix_tokens=last_token, state_id=state_id

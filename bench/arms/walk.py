@@ -1,7 +1,10 @@
 """Which files come next, so that a run does not read the same bytes twice."""
 
+from dataclasses import dataclass
+
 from bench.arms.case import Case
 from kvio.backends.protocol import KVIOError
+from kvio.store import ChunkStore
 
 
 class FreshWalk:
@@ -9,21 +12,21 @@ class FreshWalk:
 
     Args:
         num_files: files there are.
-        first: where to begin; a later round begins where the earlier one ended.
+        num_taken: files that were taken before, from the first one on: a later process goes on where one ended.
     """
 
-    def __init__(self, num_files: int, first: int = 0) -> None:
+    def __init__(self, num_files: int, num_taken: int = 0) -> None:
         self._num_files = num_files
-        self._next = first % max(num_files, 1)
+        self.num_taken = num_taken
         self._taken: set[int] = set()
 
     @property
     def next_file(self) -> int:
         """Where the next walk would begin."""
-        return self._next
+        return self.num_taken % max(self._num_files, 1)
 
     def take(self, count: int) -> tuple[tuple[int, ...], bool]:
-        """The next `count` files, all different, and True if any of them was given before.
+        """The next `count` files, all different, and True if this walk has given any of them before.
 
         Raises:
             KVIOError: there are fewer files than that.
@@ -33,12 +36,37 @@ class FreshWalk:
                 f"{count} different files are needed at once, the store has {self._num_files}; "
                 f"write a larger store or measure shorter prefixes"
             )
-        found = tuple((self._next + step) % self._num_files for step in range(count))
+        found = tuple((self.num_taken + step) % self._num_files for step in range(count))
         again = not self._taken.isdisjoint(found)
         self._taken.update(found)
-        if count:
-            self._next = (found[-1] + 1) % self._num_files
+        self.num_taken += count
         return found, again
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Files of a store that a run has taken so far, one after another; more than there are: some again."""
+
+    chunks: int = 0
+    states: int = 0
+
+
+class StoreWalk:
+    """The walk through a store's files that all its readers share, so that none reads what another has just read.
+
+    Args:
+        store: with its files.
+        taken: by earlier processes of the run.
+    """
+
+    def __init__(self, store: ChunkStore, taken: Taken = Taken()) -> None:
+        self.chunks = FreshWalk(store.num_chunks, taken.chunks)
+        self.states = FreshWalk(store.num_states, taken.states)
+
+    @property
+    def taken(self) -> Taken:
+        """Files taken so far, those of earlier processes included."""
+        return Taken(self.chunks.num_taken, self.states.num_taken)
 
 
 def tokens_to_load(case: Case) -> tuple[int, int]:

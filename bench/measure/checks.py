@@ -227,7 +227,7 @@ def _price_harness(bench: Workbench, length: int, scratch: Path) -> dict[str, An
     with temporary_directory(scratch) as directory:
         count = len(load.geometry.chunks_between(0, length))
         store = ChunkStore.create(directory, load.geometry, num_chunks=count, seed=0)
-        arm = bench.load_arm(store, nothing, first_chunk=0, first_token=None)
+        arm = bench.load_arm(store, nothing, first_token=None)
         try:
             arm.warm_up(case)
             return {

@@ -6,6 +6,7 @@ from socket import socket
 from typing import Any
 
 from bench.arms.case import Case
+from bench.arms.walk import Taken
 from bench.measure.plan import Plan
 from bench.measure.policy import SearchPolicy
 from bench.measure.record import BuiltLayers, Notice, Sample
@@ -29,7 +30,7 @@ class RoundJob:
         expected_s: wall seconds that a case took so far, preparation included.
         warmup_tokens: longest prefix that is warmed up at its own length; longer ones are warmed at this.
         store_dirs: by series, where its chunk files are.
-        first_chunk: by series, the chunk file with which the walk through fresh bytes goes on.
+        taken: by the directory of a store, how far the run's walk through its files has come.
         layers: of the real model, those to build: the same in every round; None in a simulation, which builds none.
     """
 
@@ -42,7 +43,7 @@ class RoundJob:
     expected_s: dict[Case, float] = field(default_factory=dict)
     warmup_tokens: int = 0
     store_dirs: dict[str, Path] = field(default_factory=dict)
-    first_chunk: dict[str, int] = field(default_factory=dict)
+    taken: dict[Path, Taken] = field(default_factory=dict)
     layers: tuple[int, ...] | None = None
 
 
@@ -112,10 +113,11 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class SampleTaken:
-    """A timed call is over; `wall_s` is what it cost with its preparation."""
+    """A timed call is over; `wall_s` is what it cost with its preparation, `taken` where the walks stand after it."""
 
     sample: Sample
     wall_s: float
+    taken: dict[Path, Taken] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +192,14 @@ class CheckDone:
 
 @dataclass(frozen=True, slots=True)
 class SettingFound:
-    """What the search for the setting of one series gave; with `broke`, it failed, and the layout's own values are used."""
+    """What the search for the setting of one series gave; with `broke`, it failed, and the layout's own values are used.
+
+    `taken` is where the walks stand."""
 
     series: str
     search: SettingSearch
     broke: bool = False
+    taken: dict[Path, Taken] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +218,9 @@ class JobFailed:
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """All that was asked is done, as far as the deadline allows; `next_chunk` is where each walk stands."""
+    """All that was asked is done, as far as the deadline allows; `taken` is where each walk stands."""
 
-    next_chunk: dict[str, int] = field(default_factory=dict)
+    taken: dict[Path, Taken] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """What a sweep says beside its numbers: of the machine it shares, of what its preflight found, of what was read again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from bench.arms.walk import Taken
 from bench.measure.preflight import Findings
-from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo
+from bench.measure.record import Notice, RunRecord, SeriesInfo
 from bench.measure.setup import Setup, name_hybrid
 from bench.measure.site import Site
-from bench.measure.stores import store_bytes
+from bench.measure.stores import count_reads
 from kvio.backends import find_backend
 
 FAILED = "series_failed"  # as of one that breaks in mid-sweep
@@ -138,25 +140,21 @@ def _moves_bytes(info: SeriesInfo) -> bool:
     return backend is not None and find_backend(str(backend)).moves_bytes
 
 
-def notice_repeats(setup: Setup, site: Site, samples: Sequence[Sample]) -> tuple[Notice, ...]:
-    """Say so when more was read from files than there are: some were read again.
+def notice_repeats(setup: Setup, site: Site, taken: Mapping[Path, Taken]) -> tuple[Notice, ...]:
+    """Say so where a file of this machine was read a second time, by whichever series.
 
     Args:
-        samples: of these files alone: a sweep that is gone on with writes its files anew.
+        taken: by the directory of a store, the files read since they were written: by samples, warm-ups and searches.
     """
     if site.scratch is None:
         return ()
     found = []
-    from_files = {load.name for load in setup.loads if load.reads_files}
-    for name, held_bytes in store_bytes(setup, site.scratch).items():
-        if name not in from_files:
-            continue
-        readers = {name, name_hybrid(name)}
-        loaded_bytes = sum(s.outcome.num_bytes or 0 for s in samples if s.case.series in readers)
-        if loaded_bytes > held_bytes > 0:
+    for reads in count_reads(setup, site.scratch, taken):
+        names = ", ".join(load.name for load in reads.loads)
+        if reads.again and any(load.reads_files for load in reads.loads):
             message = (
-                f"{name}: {loaded_bytes / 1e9:.2f} GB were loaded from {held_bytes / 1e9:.2f} GB of files; a cache "
-                f"below this system's page cache, which no counter here sees, may have answered; "
+                f"{names}: {reads.read_bytes / 1e9:.2f} GB were read from {reads.held_bytes / 1e9:.2f} GB of files; a "
+                f"cache below this system's page cache, which no counter here sees, may have answered; "
                 f"--working-set makes the files larger"
             )
             found.append(Notice(code="bytes_read_again", message=message, suspect=False))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.arms.case import ArmName, Case
+from bench.arms.walk import Taken
 from bench.measure.clock import Clock
 from bench.measure.costs import CostBook
 from bench.measure.jobs import (
@@ -52,7 +53,7 @@ class Rounds:
     costs: CostBook
     warmup_tokens: int = 0
     store_dirs: Mapping[str, Path] = field(default_factory=dict)
-    first_chunk: dict[str, int] = field(default_factory=dict)
+    taken: dict[Path, Taken] = field(default_factory=dict)  # of the files of each store, by its directory
     samples: list[Sample] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     rate_case: Case | None = None  # the machine's matrix rate, once in every walk
@@ -163,7 +164,7 @@ def plan_round(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> Ro
         expected_s={case: rounds.costs.least_s(case) for group in groups for case in group},
         warmup_tokens=rounds.warmup_tokens,
         store_dirs=dict(rounds.store_dirs),
-        first_chunk=dict(rounds.first_chunk),
+        taken=dict(rounds.taken),
         layers=None if rounds.run.built_layers is None else rounds.run.built_layers.indices,
     )
 
@@ -175,18 +176,19 @@ def _measure_round(
     first = True
     for message in source.run(job):
         match message:
-            case SampleTaken(sample, wall_s):
+            case SampleTaken(sample, wall_s, taken):
                 if first:
                     rounds.costs.add_startup(max(0.0, clock.now_s() - began_s - wall_s))
                     first = False
+                rounds.taken.update(taken)
                 writer.append(sample)
                 rounds.samples.append(sample)
                 rounds.costs.add(sample.case, wall_s)
                 observer.on_sample(sample)
             case JobFailed(reason):
                 raise MeasureError(f"round {job.number + 1}: {reason}")
-            case JobDone(next_chunk):
-                rounds.first_chunk.update(next_chunk)
+            case JobDone(taken):
+                rounds.taken.update(taken)
             case _:
                 _do_without(rounds, job, message)
 

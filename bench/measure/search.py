@@ -121,7 +121,8 @@ def _carry_out(
     left = "the search was not over in time"
     for message in site.source.run(job):
         match message:
-            case SettingFound(name, setting, broke):
+            case SettingFound(name, setting, broke, taken):
+                rounds.taken.update(taken)
                 found[name] = setting
                 broken += [name] if broke else []
             case JobFailed(reason):

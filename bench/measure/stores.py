@@ -1,18 +1,19 @@
 """The chunk files of a sweep: how many there can be, and writing them."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
+from bench.arms.walk import Taken
 from bench.measure.plan import PlanError
 from bench.measure.preflight import walk_lengths
 from bench.measure.runner import ROUNDS_PLANNED
 from bench.measure.setup import LoadSeries, Setup
 from kvio.chunks import ChunkGeometry
-from kvio.files import make_directory, told
+from kvio.files import StoreError, make_directory, told
 from kvio.store import ChunkStore
 
 DEFAULT_WORKING_SET_BYTES = 4 * 2**30  # enough for several samples of a long prefix, seconds to write
@@ -61,7 +62,7 @@ def most_tokens(setup: Setup, scratch: Path | None) -> int:
     return most
 
 
-def _by_geometry(loads: tuple[LoadSeries, ...]) -> dict[ChunkGeometry, list[LoadSeries]]:
+def _by_geometry(loads: Sequence[LoadSeries]) -> dict[ChunkGeometry, list[LoadSeries]]:
     found: dict[ChunkGeometry, list[LoadSeries]] = {}
     for load in loads:
         found.setdefault(load.geometry, []).append(load)
@@ -132,7 +133,7 @@ def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan
     plans = []
     for number, (geometry, loads) in enumerate(shared.items()):
         at_once = most_chunks(setup, geometry, longest)
-        readers = 2 if setup.plan.hybrid else 1  # both arms walk through the same files
+        readers = _readers(setup, loads)
         wanted = _chunks_of_lengths(setup, geometry, longest) * readers * setup.plan.num_samples
         round_chunks = wanted
         if setup.plan.working_set_bytes is not None or all(load.reads_files for load in loads):
@@ -148,6 +149,11 @@ def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan
     return tuple(plans)
 
 
+def _readers(setup: Setup, loads: Sequence[LoadSeries]) -> int:
+    """Arms that walk through the same files together."""
+    return len(loads) * (2 if setup.plan.hybrid else 1)
+
+
 def create_stores(setup: Setup, plans: Sequence[StorePlan]) -> dict[str, Path]:
     """Write the chunk files; the directory of each series.
 
@@ -158,7 +164,6 @@ def create_stores(setup: Setup, plans: Sequence[StorePlan]) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     ranks = setup.plan.tensor_parallel
-    readers = 2 if setup.plan.hybrid else 1
     for plan in plans:
         make_directory(plan.directory)
         for rank in range(ranks):
@@ -167,7 +172,7 @@ def create_stores(setup: Setup, plans: Sequence[StorePlan]) -> dict[str, Path]:
                 plan.geometry,
                 num_chunks=plan.num_chunks,
                 seed=setup.plan.seed + rank * RANK_SEED_STEP,
-                num_states=readers * setup.plan.num_samples,
+                num_states=_readers(setup, plan.loads) * setup.plan.num_samples,
             )
         found.update({load.name: plan.directory for load in plan.loads})
     return found
@@ -178,17 +183,44 @@ def rank_directory(directory: Path, rank: int, num_ranks: int) -> Path:
     return directory if num_ranks == 1 else directory / f"rank-{rank}"
 
 
-def store_bytes(setup: Setup, scratch: Path) -> dict[str, int]:
-    """Bytes of chunk files by series; nothing for stores that were never written."""
-    found: dict[str, int] = {}
-    for number, loads in enumerate(_by_geometry(setup.loads).values()):
-        files = _directory(scratch, number).rglob("chunk-*")
-        try:
-            num_bytes = sum(path.stat().st_size for path in files)
-        except OSError:  # somebody removes them, so that there is nothing to be said of them
+@dataclass(frozen=True, slots=True)
+class StoreReads:
+    """What a run read of one store, whole files and all ranks together.
+
+    Args:
+        loads: the series that read it.
+        held_bytes, read_bytes: of its files.
+        again: a file was read a second time.
+    """
+
+    loads: tuple[LoadSeries, ...]
+    held_bytes: int
+    read_bytes: int
+    again: bool
+
+
+def count_reads(setup: Setup, scratch: Path, taken: Mapping[Path, Taken]) -> Iterator[StoreReads]:
+    """Of every store that something was taken from; nothing of one whose files somebody removed.
+
+    Args:
+        taken: by the directory of a store, the files that were read.
+    """
+    ranks = setup.plan.tensor_parallel
+    for number, (geometry, loads) in enumerate(_by_geometry(setup.loads).items()):
+        directory = _directory(scratch, number)
+        if directory not in taken:
             continue
-        found.update({load.name: num_bytes for load in loads})
-    return found
+        try:
+            store = ChunkStore.open(rank_directory(directory, 0, ranks))
+        except StoreError:
+            continue
+        held, read = Taken(store.num_chunks, store.num_states), taken[directory]
+        held_bytes, read_bytes = (
+            ranks * (files.chunks * geometry.padded_bytes + files.states * geometry.state_file_bytes)
+            for files in (held, read)
+        )
+        again = read.chunks > held.chunks or read.states > held.states
+        yield StoreReads(tuple(loads), held_bytes, read_bytes, again)
 
 
 def _directory(scratch: Path, number: int) -> Path:

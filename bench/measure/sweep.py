@@ -143,7 +143,7 @@ def _carry_out(
     setup: Setup, site: Site, folder: Path, *, run: RunRecord, samples: list[Sample], hands: Hands
 ) -> None:
     """Preflight, files, rounds; the header says how it ended."""
-    state, held, num_before = "failed", _Held(run), len(samples)
+    state, held = "failed", _Held(run)
     try:
         _measure(setup, site, folder, held=held, samples=samples, hands=hands)
         state = "complete"
@@ -155,7 +155,7 @@ def _carry_out(
         failed = Notice(code="failed", message=str(error))
         held.run = held.run.model_copy(update={"notices": (*held.run.notices, failed)})
     finally:
-        _finish(setup, site, folder, held=held, samples=samples[num_before:], state=state)
+        _finish(setup, site, folder, held=held, state=state)
 
 
 def _measure(
@@ -200,10 +200,8 @@ def _measure(
     )
 
 
-def _finish(
-    setup: Setup, site: Site, folder: Path, *, held: _Held, samples: Sequence[Sample], state: str
-) -> None:
-    """Take back what lies elsewhere, close the file of samples, and write the last header; `samples` are of this part."""
+def _finish(setup: Setup, site: Site, folder: Path, *, held: _Held, state: str) -> None:
+    """Take back what lies elsewhere, close the file of samples, and write the last header."""
     left = () if site.depots is None else site.depots.withdraw()
     if held.writer is not None:
         held.writer.close()
@@ -211,7 +209,7 @@ def _finish(
         *held.run.notices,
         *left,
         *(held.rounds.notices if held.rounds else ()),
-        *notice_repeats(setup, site, samples),
+        *(notice_repeats(setup, site, held.rounds.taken) if held.rounds else ()),
     ]
     latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
     finished = datetime.now(UTC).isoformat(timespec="seconds")

@@ -11,7 +11,7 @@ from bench.arms.load import LoadArm
 from bench.arms.memory import available_bytes, keep_freed_memory
 from bench.arms.prefill import finish
 from bench.arms.reading import LoadSettings
-from bench.arms.walk import FreshWalk
+from bench.arms.walk import StoreWalk
 from bench.measure.clock import Clock
 from bench.measure.jobs import Message, SearchJob, SettingFound
 from bench.measure.policy import Choice, PassOver, SearchPolicy
@@ -42,11 +42,15 @@ def search_all(job: SearchJob, clock: Clock) -> Iterator[Message]:
     if device.type == "cpu":
         keep_freed_memory()
     began_s = clock.now_s()
+    walks: dict[Path, StoreWalk] = {}
     for number, load in enumerate([load for load in setup.loads if load.name in job.store_dirs]):
         until_s = began_s + (job.deadline_s - began_s) * (number + 1) / len(job.store_dirs)
         since_s, broke = clock.now_s(), False
+        directory = job.store_dirs[load.name]
         try:
-            drive = Drive(setup, load, job.store_dirs[load.name], device=device, now_s=clock.now_s)
+            if directory not in walks:
+                walks[directory] = StoreWalk(ChunkStore.open(directory))
+            drive = Drive(setup, load, directory, device=device, now_s=clock.now_s, walk=walks[directory])
             try:
                 found = _search(drive, job, until_s=until_s)
             finally:
@@ -56,7 +60,10 @@ def search_all(job: SearchJob, clock: Clock) -> Iterator[Message]:
         except KVIOError as error:  # what broke may concern this series alone
             found, broke = SettingSearch(reason=f"the search failed: {error}"), True
         yield SettingFound(
-            load.name, found.model_copy(update={"seconds": clock.now_s() - since_s}), broke=broke
+            load.name,
+            found.model_copy(update={"seconds": clock.now_s() - since_s}),
+            broke=broke,
+            taken={where: walk.taken for where, walk in walks.items()},
         )
 
 
@@ -69,6 +76,7 @@ class Drive:
         directory: of its files.
         device: where the blocks are.
         now_s: the clock.
+        walk: through its files, which other series may read too.
     """
 
     def __init__(
@@ -79,6 +87,7 @@ class Drive:
         *,
         device: torch.device,
         now_s: Callable[[], float],
+        walk: StoreWalk,
     ) -> None:
         self._setup = setup
         self._load = load
@@ -86,7 +95,7 @@ class Drive:
         self._device = device
         self.now_s = now_s
         self._kind = find_backend(load.spec.backend)
-        self._chunks = FreshWalk(ChunkStore.open(directory).num_chunks)
+        self._walk = walk
         self._blocks: KVBlocks | None = None
         self._arms: dict[Setting, LoadArm] = {}
         self.space = make_space(load, available_bytes=available_bytes(device))
@@ -144,7 +153,7 @@ class Drive:
             now_s=self.now_s,
             evidence=evidence_of(self._load, self._directory),
             first_token=None,
-            chunks=self._chunks,
+            walk=self._walk,
         )
 
     def _blocks_for(self, num_tokens: int) -> KVBlocks:

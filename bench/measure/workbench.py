@@ -19,6 +19,7 @@ from bench.arms.prefill import Prefill, prefill_over
 from bench.arms.proof import Evidence, KernelEvidence, ServerEvidence
 from bench.arms.reading import LoadSettings, Reading
 from bench.arms.recompute import RecomputeArm
+from bench.arms.walk import StoreWalk, Taken
 from bench.measure.server import find_server
 from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, Setup, name_hybrid
 from bench.measure.stores import rank_directory
@@ -123,7 +124,12 @@ class Workbench:
         )
 
     def load_arm(
-        self, store: ChunkStore, load: LoadSeries, *, first_chunk: int, first_token: FirstTokenStep | None
+        self,
+        store: ChunkStore,
+        load: LoadSeries,
+        *,
+        first_token: FirstTokenStep | None,
+        walk: StoreWalk | None = None,
     ) -> LoadArm:
         """The load arm of one series; `first_token` None leaves the step out (price of the harness)."""
         kind = find_backend(load.spec.backend)
@@ -133,7 +139,6 @@ class Workbench:
                 load.spec.backend,
                 queue_depth=load.in_flight,
                 options=load.spec.options,
-                first_chunk=first_chunk,
                 limit_bytes_per_s=self.setup.plan.limit_bytes_per_s if kind.from_storage else None,
                 step_layers=(len(self.built.layers), len(self.built.model_kinds)),
             ),
@@ -142,6 +147,7 @@ class Workbench:
             now_s=self.now_s,
             evidence=evidence_of(load, store.directory),
             first_token=None if first_token is None else lambda _, tokens: first_token.time(tokens),
+            walk=walk,
         )
 
     def hybrid_arm(
@@ -201,11 +207,13 @@ def make_arms(
     *,
     capacity_tokens: int,
     store_dirs: Mapping[str, Path],
-    first_chunk: Mapping[str, int],
+    taken: Mapping[Path, Taken],
     seed: int,
     series: Collection[str],
 ) -> dict[str, Arm]:
     """The recompute arm, the matrix products, and an arm for each load or hybrid series among `series`.
+
+    Those that read the same files walk through them together, from where the run has come to: `taken`.
 
     Raises:
         UnreadableSeriesError: the files or the server of one cannot be opened.
@@ -216,13 +224,16 @@ def make_arms(
         RECOMPUTE: bench.recompute_arm(prefill, seed=seed),
         GEMM: bench.gemm_arm(seed=seed),
     }
+    walks: dict[Path, StoreWalk] = {}
     for load in bench.setup.loads:
         if not {load.name, name_hybrid(load.name)} & set(series):
             continue
         try:
             directory = rank_directory(store_dirs[load.name], group.rank(), group.size())
             store = ChunkStore.open(directory, preset=load.geometry.preset)
-            arm = bench.load_arm(store, load, first_chunk=first_chunk.get(load.name, 0), first_token=step)
+            shared = store_dirs[load.name]
+            walk = walks.setdefault(shared, StoreWalk(store, taken.get(shared, Taken())))
+            arm = bench.load_arm(store, load, first_token=step, walk=walk)
             arms[load.name] = arm
             if name_hybrid(load.name) in store_dirs:
                 arms[name_hybrid(load.name)] = bench.hybrid_arm(
@@ -235,6 +246,8 @@ def make_arms(
     return arms
 
 
-def next_chunks(arms: Mapping[str, Arm]) -> dict[str, int]:
-    """By load series, the chunk file with which its walk goes on."""
-    return {name: arm.next_chunk for name, arm in arms.items() if isinstance(arm, LoadArm)}
+def files_taken(arms: Mapping[str, Arm], store_dirs: Mapping[str, Path]) -> dict[Path, Taken]:
+    """By the directory of a store, how far the walk through its files has come."""
+    return {
+        store_dirs[name]: arm.reading.walk.taken for name, arm in arms.items() if isinstance(arm, LoadArm)
+    }

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import torch
@@ -27,6 +28,7 @@ from bench.measure.jobs import (
     Message,
     PreflightJob,
     RoundJob,
+    SampleTaken,
     SearchJob,
     Seat,
     SeriesFailed,
@@ -37,8 +39,8 @@ from bench.measure.trials import search_all
 from bench.measure.workbench import (
     DeviceError,
     UnreadableSeriesError,
+    files_taken,
     make_arms,
-    next_chunks,
     open_workbench,
     pick_device,
 )
@@ -173,7 +175,7 @@ def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:
             bench,
             capacity_tokens=longest,
             store_dirs=job.store_dirs,
-            first_chunk=job.first_chunk,
+            taken=job.taken,
             seed=seed,
             series={case.series for case in cases},
         )
@@ -185,9 +187,15 @@ def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:
         return
     try:
         guarded = {name: guard(arm) for name, arm in arms.items()}
-        yield from measure_passes(job, guarded, clock=clock if group.size() == 1 else GroupClock(clock))
+        shared = clock if group.size() == 1 else GroupClock(clock)
+        for message in measure_passes(job, guarded, clock=shared):
+            yield (
+                replace(message, taken=files_taken(arms, job.store_dirs))
+                if isinstance(message, SampleTaken)
+                else message
+            )
         group.leave()
-        yield JobDone(next_chunks(arms))
+        yield JobDone(files_taken(arms, job.store_dirs))
     finally:
         for arm in arms.values():
             arm.close()
