@@ -8,7 +8,7 @@ from bench.measure.record import Notice
 from bench.measure.setup import LoadSeries
 from kvio.backends import find_backend
 from kvio.backends.protocol import KVIOError
-from kvio.depot import Depot
+from kvio.depot import Depot, SampleDepot
 from kvio.files import told
 from kvio.store import ChunkStore
 
@@ -22,7 +22,7 @@ class RunDepots:
         for load in loads:
             make = find_backend(load.spec.backend).depot
             depot = None if make is None else make(load.spec.options, scratch)
-            if depot is not None and depot.when == "run":
+            if depot is not None and not isinstance(depot, SampleDepot):
                 self._of_series[load.name] = by_name.setdefault(depot.name, depot)
         self._begun: list[Depot] = []
 
