@@ -10,6 +10,7 @@ from time import monotonic
 import numpy as np
 import torch
 
+from kvio.backends.pinned import READS_AT_ONCE
 from kvio.backends.protocol import (
     Arrival,
     DeviceTarget,
@@ -119,9 +120,10 @@ def _close_all(buffers: list[HostBuffer]) -> None:
 
 
 class PinnedBackend:
-    """As many copies in flight as the setting's queue depth, on a stream of this thread's own."""
+    """The copies of as many jobs in flight as the setting's queue depth, on a stream of this thread's own."""
 
     name = "hostmem-pinned"
+    reads_at_once: int | None = READS_AT_ONCE
 
     def __init__(self, setting: BackendSetting) -> None:
         if not isinstance(setting.depot, PinnedMemory):
