@@ -15,7 +15,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from bench.analyse.answer import Crossing, Point
 from bench.analyse.tiers import Standing, Tier, TierTable, asked_spot, judge
-from bench.measure.record import RunRecord, write_bytes_safely
+from bench.measure.record import RunRecord
+from bench.measure.writing import write_bytes_safely
 from bench.show.facts import device_name, in_virtual_machine, say_model, say_state, series_label
 from bench.show.figures import PNG_DPI, STYLE
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
