@@ -13,11 +13,12 @@ from bench.measure.header import open_record
 from bench.measure.jobs import JobDone, SeriesFailed
 from bench.measure.plan import LoadSpec, Plan
 from bench.measure.policy import Progress
-from bench.measure.record import WriteError, read_run, read_samples
+from bench.measure.record import read_run, read_samples
 from bench.measure.runner import run_rounds
 from bench.measure.setup import work_out
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.writer import SampleWriter
+from bench.measure.writing import WriteError
 from kvio.backends.bucket import ObjectError
 from kvio.backends.mooncake_address import MooncakeAddress
 from kvio.backends.mooncake_client import StoreClient

@@ -29,7 +29,7 @@ SETUP = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=
 
 def _store_in(folder: Path) -> StorePlan:
     (load,) = SETUP.loads
-    return StorePlan(load.geometry, (load,), folder / "store-0", 1, 1)
+    return StorePlan(load.geometry, (load,), folder / "store-0", 1, 1, 1)
 
 
 def _enter_temporary(folder: Path) -> None:

@@ -75,7 +75,7 @@ def write(
         ChunkGeometry(resolved.geometry.layout(kv_dtype, tp), preset),
         model=resolved.name,
         engine=engine,
-        directory=str(data_dir),
+        directory=str(data_dir.absolute()),  # fio may be run from anywhere
         working_set_bytes=parsed(parse_bytes, working_set) or 0,
         in_flight=None if depth is None else depth.in_flight,
     )
