@@ -106,3 +106,11 @@ def test_lengths_refused_since_they_were_measured_are_not_chosen_again() -> None
     progress = _progress(CROSSING, [GRID, GRID, (512, 1024, 1536, 2048)])
     assert max(choose_lengths(progress)) == 2048
     assert max(choose_lengths(replace(progress, allowed=ALLOWED[:7]))) == 1792
+
+
+@pytest.mark.parametrize("lengths", [(1000,), (100, 120), (300, 1000)])
+def test_lengths_that_were_named_need_be_no_multiples_of_a_chunk(lengths: tuple[int, ...]) -> None:
+    for allowed in (lengths, lengths[:1]):  # all, and what is left after a longer one was refused
+        for rounds in (0, 3):
+            progress = replace(_progress(CROSSING, [lengths] * rounds, tokens=lengths), allowed=allowed)
+            assert choose_lengths(progress) == allowed

@@ -32,7 +32,7 @@ def choose_lengths(progress: Progress) -> tuple[int, ...]:
     bands = _bands(progress)
     state = RefineState(
         curves=tuple(band.rounds for band in bands),
-        step_tokens=progress.run.chunk_tokens,
+        step_tokens=1 if plan.tokens is not None else progress.run.chunk_tokens,
         min_tokens=progress.allowed[0],
         max_tokens=progress.allowed[-1],
         num_rounds=plan.num_rounds or UNLIMITED,
