@@ -68,7 +68,7 @@ def _rounds(clock: VirtualClock, *, budget_s: float, **settings: object) -> Roun
 
 
 def _source(clock: VirtualClock) -> SimulatedSource:
-    return SimulatedSource(SPEC, clock=clock, num_bytes=lambda tokens: 8 * tokens)
+    return SimulatedSource(SPEC, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n))
 
 
 def _all_lengths(progress: Progress) -> tuple[int, ...]:

@@ -282,7 +282,12 @@ def test_the_time_of_the_search_is_left_out_of_what_the_rounds_are_planned_with(
     plan = plan_of(loads=(LoadSpec(backend="simulated"),), simulation={}, budget_s=100)
     setup, clock = work_out(plan), VirtualClock()
     assert plan.simulation is not None
-    site = Site(clock, SimulatedSource(plan.simulation, clock=clock, num_bytes=lambda n: 8 * n), None, 0.0)
+    site = Site(
+        clock,
+        SimulatedSource(plan.simulation, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n)),
+        None,
+        0.0,
+    )
 
     def longest(search_s: float) -> int:
         findings = look_ahead(setup, site, start_s=clock.now_s(), checked=frozenset(), observer=Silent())
