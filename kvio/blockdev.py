@@ -73,6 +73,11 @@ class BlockDevice:
         return any(device.behind_loop for device in self.physical)
 
     @property
+    def unproved(self) -> str | None:
+        """`PhysicalDevice.unproved` of the first that has one."""
+        return next((device.unproved for device in self.physical if device.unproved is not None), None)
+
+    @property
     def numa_node(self) -> int | None:
         """The memory node of all devices, None when unknown or not one."""
         nodes = {device.numa_node for device in self.physical}
@@ -165,9 +170,7 @@ def runs_in_guest(root: Path = ROOT) -> bool:
 
 
 def _name_of(device: BlockDevice) -> str:
-    below = ", ".join(
-        f"{disk.name} ({disk.model or disk.transport or 'unknown model'})" for disk in device.physical
-    )
+    below = ", ".join(disk.label for disk in device.physical)
     if len(device.physical) == 1 and device.name.startswith(device.physical[0].name):
         return below.replace(device.physical[0].name, device.name, 1)
     return f"{device.name} over {below}"

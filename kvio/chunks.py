@@ -215,6 +215,11 @@ class ChunkGeometry:
             for start in range(0, end_bytes, self.slot_bytes)
         )
 
+    @property
+    def reads_per_unit(self) -> int:
+        """Reads of the part of a chunk that has most of them."""
+        return max(len(tuple(self.split(unit))) for unit in self.units_for(0, self.chunk_tokens))
+
     def split(self, unit: ByteRange) -> Iterator[ByteRange]:
         """The reads of one unit, `request_bytes` each at most; the header, and planes, apart where the stack does."""
         end = unit.file_offset + unit.num_bytes

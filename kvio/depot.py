@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol, runtime_checkable
+
+from kvio.spans import Span
 
 CONTAINER_PREFIX = "chunk-container-"  # of files that hold several objects, one behind another
 
@@ -10,13 +12,13 @@ CONTAINER_PREFIX = "chunk-container-"  # of files that hold several objects, one
 class Depot(Protocol):
     """Holds copies of chunk files for a backend to read; nothing here is timed.
 
+    Filled once for all samples of a run, unless it is a `SampleDepot`.
+
     Args:
         name: what it is and where, the same for two depots that hold the same things.
-        when: "sample": filled before each sample, by the process that reads; "run": filled once for all of them.
     """
 
     name: str
-    when: Literal["sample", "run"]
 
     def begin(self) -> None:
         """Find out that things can be placed, and remove what runs that died have left.
@@ -32,7 +34,7 @@ class Depot(Protocol):
         packed_bytes: int | None = None,
         before_each: Callable[[], None] | None = None,
     ) -> None:
-        """Hold these files; of a depot of samples, no others.
+        """Hold these files, whole; of a depot of samples, nothing else.
 
         Args:
             paths: the files.
@@ -48,4 +50,16 @@ class Depot(Protocol):
 
         Raises:
             KVIOError: something is left behind.
+        """
+
+
+@runtime_checkable
+class SampleDepot(Depot, Protocol):
+    """A depot in the memory of the process that reads, filled before each sample."""
+
+    def hold(self, spans: Sequence[Span]) -> None:
+        """Hold these parts of files, which do not overlap, and nothing else.
+
+        Raises:
+            KVIOError: a file cannot be read, or so much cannot be held.
         """

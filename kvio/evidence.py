@@ -37,6 +37,9 @@ NOTICES = {
     "repeated": "the same bytes were read more than once, so that a cache served all but the first",
     "server_caches_unknown": "server's caches unknown: it may have had the bytes in memory, or not",
     "link_rate_unknown": "the speed of the way to the server is not known, so no rate can be called implausible",
+    "device_in_memory": "the device below is itself memory, so that no read of it is cold",
+    "device_on_network": "the device below is on a network: a server there may have had the bytes in memory, or not",
+    "device_virtual": "no hardware is known below the device, and what serves it may have had the bytes in memory, or not",
     "nothing_read": "there was no payload to read, so nothing to prove",
     **PATH_NOTICES,
 }
@@ -126,6 +129,7 @@ def prove_cache_state(
     resident_after: int | None = None,
     fresh_bytes: int | None = None,
     num_files: int = 1,
+    unproved: str | None = None,
 ) -> tuple[CacheState, tuple[str, ...]]:
     """What the counters prove about one read, and codes (keys of `NOTICES`) of what speaks against it.
 
@@ -139,6 +143,7 @@ def prove_cache_state(
         fresh_bytes: `count_fresh_bytes` of the reads, where it was counted: read-ahead moves the counters
             by bytes nobody asked for, which would cover for a part that was read twice.
         num_files: that were read; each may have an odd tail, which goes through the page cache.
+        unproved: `BlockDevice.unproved`: only "warm" can be proved above such a device.
     """
     if payload_bytes <= 0:
         return "unverified", ("nothing_read",)
@@ -150,6 +155,8 @@ def prove_cache_state(
         moved=moved,
         kept_bytes=_grown(resident_before, resident_after) - num_files * mmap.PAGESIZE,
     )
+    if unproved is not None and state != "warm":
+        state, codes = "unverified", (unproved, *codes)
     if not repeated:
         return state, codes
     return "warm" if state == "cold" else state, ("repeated", *codes)

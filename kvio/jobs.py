@@ -13,6 +13,7 @@ from kvio.backends.protocol import Read
 from kvio.blocks import KVBlocks
 from kvio.chunks import ByteRange, ChunkGeometry
 from kvio.files import Bytes
+from kvio.spans import Span
 from kvio.store import ChunkStore
 
 B = TypeVar("B", Bytes, torch.Tensor)
@@ -183,3 +184,23 @@ def collect(job: Job, blocks: KVBlocks, payload: Bytes) -> None:
     for piece in job.pieces:
         arrived = piece.destination(blocks).cpu().numpy()
         np.copyto(piece.within(payload, shift_bytes=job.payload_offset), arrived)
+
+
+def spans_of(jobs: Sequence[Job]) -> list[Span]:
+    """The parts of files that the jobs read, none twice.
+
+    Those of one chunk that touch are one span, so that equal chunks have spans of equal size.
+    """
+    found: list[Span] = []
+    chunk_id: int | None = None
+    parts = (
+        (read.path, read.file_offset, read.num_bytes, job.chunk_id) for job in jobs for read in job.reads
+    )
+    for path, start, num_bytes, of_chunk in sorted(parts, key=lambda part: part[:2]):
+        last = found[-1] if found and found[-1].path == path else None
+        if last is None or start > last.end or (start == last.end and of_chunk != chunk_id):
+            found.append(Span(path, start, num_bytes))
+        else:
+            found[-1] = Span(path, last.start, max(last.end, start + num_bytes) - last.start)
+        chunk_id = of_chunk
+    return found

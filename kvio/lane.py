@@ -25,10 +25,12 @@ class Tally:
     Args:
         open_s: opening files.
         read_s: waiting for arrivals.
-        in_flight_s: from submission to arrival, summed over jobs.
+        in_flight_s: from submission to arrival, summed over the reads in flight: one of each job, or all of it where the
+            backend begins them together and tells of the job alone.
         h2d_s, scatter_s: copying; None where nothing is copied.
         num_bytes, num_jobs, num_requests: that arrived.
         request_bytes: largest read.
+        reads_per_job: of the job with most.
     """
 
     open_s: float = 0.0
@@ -40,15 +42,15 @@ class Tally:
     num_jobs: int = 0
     num_requests: int = 0
     request_bytes: int = 0
+    reads_per_job: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A job in flight: the slot it is read into, and since when."""
+    """A job in flight, and the slot it is read into."""
 
     job: Job
     slot: int
-    since_s: float
 
 
 class Lane:
@@ -72,6 +74,7 @@ class Lane:
         self._now_s = now_s
         self._open_per_read = open_per_read
         self._in_flight: dict[int, _Flight] = {}  # by slot, which is the ticket
+        self._counted_s = 0.0  # until when the time of what is in flight is in the tally
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kvio")
         self._started = False
 
@@ -121,16 +124,17 @@ class Lane:
         arrivals = self.backend.wait()
         now_s = self._now_s()
         tally.read_s += now_s - since_s
+        self._count_time(now_s, tally)
         for arrival in arrivals:
             flight = self._in_flight.pop(arrival.ticket)
             if arrival.num_bytes != flight.job.num_bytes:
                 raise ShortReadError(
                     f"{flight.job.path}: {arrival.num_bytes} of {flight.job.num_bytes} bytes arrived"
                 )
-            tally.in_flight_s += now_s - flight.since_s
             tally.num_bytes += arrival.num_bytes
             tally.num_jobs += 1
             tally.num_requests += len(flight.job.reads)
+            tally.reads_per_job = max(tally.reads_per_job, len(flight.job.reads))
             sizes = (read.num_bytes for read in flight.job.reads)
             tally.request_bytes = max(tally.request_bytes, *sizes)
             if self._open_per_read:
@@ -143,8 +147,18 @@ class Lane:
         self.backend.open(job.path)
         opened_s = self._now_s()
         self.backend.submit(slot, job.reads, self._transfer.targets[slot])
-        self._in_flight[slot] = _Flight(job, slot, opened_s)
+        self._count_time(opened_s, tally)
+        self._in_flight[slot] = _Flight(job, slot)
         tally.open_s += opened_s - start_s
+
+    def _count_time(self, now_s: float, tally: Tally) -> None:
+        """Add the time that has passed, for each read in flight; called before that number changes."""
+        jobs, at_once = self._in_flight.values(), self.backend.reads_at_once
+        in_flight = len(jobs)
+        if at_once is not None:
+            in_flight = min(at_once, sum(len(flight.job.reads) for flight in jobs))
+        tally.in_flight_s += in_flight * (now_s - self._counted_s)
+        self._counted_s = now_s
 
     def _settle(self, tally: Tally) -> None:
         try:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from kvio.backends.protocol import Backend, KVIOError, Witness
+from kvio.backends.protocol import Backend, KVIOError, Witness, most_reads
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
 from kvio.jobs import Job
@@ -30,8 +30,10 @@ class LoadSplit:
         num_bytes: bytes read from files, padding and tokens beyond the prefix included.
         num_requests: reads handed to the backend.
         request_bytes: largest of them; None when there was none.
-        queue_depth: reads that all threads together may have in flight, one for each job in flight.
-        achieved_queue_depth: jobs in flight on average over the load; None when no time passed.
+        queue_depth: reads that all threads together may have in flight: one of each job, or all of its reads where the
+            backend begins them together.
+        achieved_queue_depth: reads in flight on average over the load, those that are begun together until all of
+            their job has arrived; None when no time passed.
         notices: codes of what the backend says of its reads.
         way: the data path that the backend saw its reads take; None where it cannot tell.
     """
@@ -150,6 +152,7 @@ class ChunkLoader:
 def _summarise(tallies: Sequence[Tally], *, seconds: float, backends: Sequence[Backend]) -> LoadSplit:
     busy = [tally for tally in tallies if tally.num_jobs]
     in_flight_s = sum(tally.in_flight_s for tally in busy)
+    reads_per_job = max((tally.reads_per_job for tally in busy), default=1)
     return LoadSplit(
         open_s=sum(tally.open_s for tally in busy) / max(len(busy), 1),
         read_s=sum(tally.read_s for tally in busy) / max(len(busy), 1),
@@ -158,7 +161,9 @@ def _summarise(tallies: Sequence[Tally], *, seconds: float, backends: Sequence[B
         num_bytes=sum(tally.num_bytes for tally in busy),
         num_requests=sum(tally.num_requests for tally in busy),
         request_bytes=max((tally.request_bytes for tally in busy), default=None),
-        queue_depth=sum(backend.queue_depth for backend in backends),
+        queue_depth=sum(
+            most_reads(backend.queue_depth, reads_per_job, backend.reads_at_once) for backend in backends
+        ),
         achieved_queue_depth=in_flight_s / seconds if seconds > 0 else None,
         notices=tuple(dict.fromkeys(code for backend in backends for code in backend.notices)),
         way=_way(backends),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import psutil
 
+from kvio.blockdev import runs_in_guest
+
 ROOT = Path("/")
 MEGABITS = (
     1e6 / 8
@@ -18,7 +20,8 @@ class Interface:
 
     Args:
         name: of the kernel; None when no way to the server is known.
-        bytes_per_s: its speed; None for loopback, in a guest, and whatever else does not say.
+        bytes_per_s: its speed; None for loopback, for what no hardware of its own carries (veth, bridges, VLANs,
+            bonds), in a guest, and whatever else does not say.
     """
 
     name: str | None
@@ -45,7 +48,7 @@ def find_interface(host: str, port: int, root: Path = ROOT) -> Interface:
     if (
         local == str(address[0]).partition("%")[0]
     ):  # of this machine itself: whatever has it, lo carries the bytes
-        return Interface("lo", _read_speed("lo", root))
+        return Interface("lo", None)
     for name, addresses in psutil.net_if_addrs().items():
         if any(found.address.partition("%")[0] == local for found in addresses):
             return Interface(name, _read_speed(name, root))
@@ -53,8 +56,12 @@ def find_interface(host: str, port: int, root: Path = ROOT) -> Interface:
 
 
 def _read_speed(name: str, root: Path) -> float | None:
+    """What the hardware says; virtual interfaces (veth, vmxnet3) say a number that bounds nothing."""
+    interface = root / "sys/class/net" / name
+    if not (interface / "device").exists() or runs_in_guest(root):
+        return None
     try:
-        megabits = int((root / "sys/class/net" / name / "speed").read_text())
-    except (OSError, ValueError):  # loopback and bridges refuse to say
+        megabits = int((interface / "speed").read_text())
+    except (OSError, ValueError):  # it is down, or its driver does not know
         return None
     return megabits * MEGABITS if megabits > 0 else None  # -1 is how drivers say that they do not know

@@ -1,9 +1,21 @@
 """A whole disk with nothing below it, as sysfs describes it."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvio.pcie import Link, find_link
+
+UNPROVED = {  # by transport: what comes from there was perhaps in memory all along, here or elsewhere
+    "memory": "device_in_memory",
+    "network": "device_on_network",
+    "virtual": "device_virtual",
+}
+LOCAL_NVME = frozenset(
+    {"pcie", "apple-nvme"}
+)  # the others are fabrics: drivers/nvme/host/*.c, .name of nvme_ctrl_ops
+NETWORK_NAMES = ("nbd", "rbd", "drbd")
+MEMORY_NAMES = ("zram", "ram", "nullb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +26,8 @@ class PhysicalDevice:
         name: of the kernel, as under /sys/block.
         major_minor: device number, "259:0".
         model: what the drive calls itself.
-        transport: "nvme", "virtio", "scsi", "network" …
+        transport: "nvme", "virtio", "scsi"; "network" (nbd, rbd, iSCSI, Fibre Channel, NVMe over fabrics), "memory" (zram,
+            brd), "loop"; "virtual" is any other that no hardware carries (a ZFS volume, ublk).
         rotational: what the kernel believes; virtual disks often say True.
         logical_block_bytes: smallest unit of an O_DIRECT read.
         link: narrowest PCI Express hop between the drive and the CPU.
@@ -36,6 +49,18 @@ class PhysicalDevice:
     counts_reads: bool = True
     behind_loop: bool = False
 
+    @property
+    def unproved(self) -> str | None:
+        """Code, of `kvio.evidence.NOTICES`, of a cache below that no counter here sees; None where there is none."""
+        return UNPROVED.get(self.transport or "")
+
+    @property
+    def label(self) -> str:
+        """For people: its name, model and what it is reached over where that says more."""
+        said = {"memory": "in memory", "network": "network"}.get(self.transport or "")
+        known = [part for part in (self.model, said) if part is not None]
+        return f"{self.name} ({', '.join(known) or self.transport or 'unknown model'})"
+
 
 def describe_physical(disk: Path) -> PhysicalDevice:
     """The whole disk at `disk`, a resolved folder in sysfs."""
@@ -56,18 +81,34 @@ def describe_physical(disk: Path) -> PhysicalDevice:
 
 
 def _transport(disk: Path) -> str | None:
-    names = {
-        "nvme": "nvme",
-        "zram": "memory",
-        "ram": "memory",
-        "nbd": "network",
-        "rbd": "network",
-        "loop": "loop",
-    }
-    if any(part.startswith("virtio") for part in disk.parts):
+    name, parts = disk.name, disk.parts
+    if name.startswith(NETWORK_NAMES) or _is_remote(disk):
+        return "network"
+    if any(part.startswith("virtio") for part in parts):
         return "virtio"
-    found = next((names[start] for start in names if disk.name.startswith(start)), None)
-    return found or ("scsi" if disk.name.startswith("sd") else None)
+    if name.startswith(MEMORY_NAMES):
+        return "memory"
+    found = next(
+        (kind for start, kind in (("nvme", "nvme"), ("loop", "loop")) if name.startswith(start)), None
+    )
+    if found is None and disk.parent.parts[-3:] == ("devices", "virtual", "block"):
+        return "virtual"
+    return found or ("scsi" if name.startswith("sd") else None)
+
+
+def _is_remote(disk: Path) -> bool:
+    """Whether sysfs shows a way to it over a network.
+
+    SCSI: an iSCSI session, or a remote port (Fibre Channel, SRP), is one of the folders above it.  NVMe: its controller
+    says its transport; of a drive with several ways, each controller in its subsystem does.
+    """
+    if any(re.fullmatch(r"session\d+|rport-.*|nvme-fabrics", part) for part in disk.parts):
+        return True
+    if not disk.name.startswith("nvme"):
+        return False
+    controller = disk / "device"
+    said = [read_value(path) for path in (controller / "transport", *controller.glob("nvme*/transport"))]
+    return any(way not in LOCAL_NVME for way in said if way is not None)
 
 
 def _numa_node(disk: Path) -> int | None:

@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Literal
 
+import numpy as np
 import torch
 
+from kvio.backends.pinned import READS_AT_ONCE
 from kvio.backends.protocol import (
     Arrival,
     DeviceTarget,
@@ -22,6 +23,7 @@ from kvio.backends.protocol import (
 )
 from kvio.backends.setting import BackendSetting
 from kvio.buffers import CudaRegistrar, HostBuffer, Registrar
+from kvio.spans import Span, SpanMap, whole_files
 from kvio.streams import Mark, SideStream, make_side_stream
 
 NO_GPU = Unavailable(
@@ -44,13 +46,12 @@ def find_registrar() -> Registrar:
 class PinnedMemory:
     """A depot in pinned memory, shared by the threads that read it.
 
-    Pinning takes longer than reading, so buffers of files that are held no more are used again.
+    Pinning takes longer than reading, so buffers of what is held no more are used again.
     """
 
     find_registrar: Callable[[], Registrar] = find_registrar
-    held: dict[Path, HostBuffer] = field(default_factory=dict)
+    held: SpanMap[HostBuffer] = field(default_factory=SpanMap)
     name: str = "pinned host memory"
-    when: Literal["sample", "run"] = "sample"
     _free: list[HostBuffer] = field(default_factory=list)
 
     def begin(self) -> None:
@@ -63,32 +64,42 @@ class PinnedMemory:
         packed_bytes: int | None = None,
         before_each: Callable[[], None] | None = None,
     ) -> None:
-        """Hold these files and no others, whatever is packed into them.
+        """Hold these files and nothing else, whatever is packed into them.
 
         Raises:
             UnavailableError: there is no GPU.
             KVIOError: a file cannot be read, or so much cannot be pinned.
         """
-        for path in set(self.held) - set(paths):
-            self._free.append(self.held.pop(path))
-        for path in paths:
-            if path not in self.held:
-                if before_each is not None:
-                    before_each()
-                self.held[path] = self._fill(path)
+        if before_each is not None:
+            for _ in paths:
+                before_each()
+        self.hold(whole_files(paths))
 
-    def _fill(self, path: Path) -> HostBuffer:
+    def hold(self, spans: Sequence[Span]) -> None:
+        """Hold these parts of files and nothing else.
+
+        Raises:
+            UnavailableError: there is no GPU.
+            KVIOError: a file cannot be read, or so much cannot be pinned.
+        """
+        self._free.extend(self.held.keep(spans))
+        for span in spans:
+            if span not in self.held.contents:
+                self.held.put(span, self._fill(span))
+
+    def _fill(self, span: Span) -> HostBuffer:
         try:
-            with path.open("rb") as stream:
-                num_bytes = path.stat().st_size
-                buffer = self._take(num_bytes)
+            with span.path.open("rb") as stream, ExitStack() as failing:
+                stream.seek(span.start)
+                buffer = self._take(span.num_bytes)
+                failing.callback(self._free.append, buffer)  # pinned: it must not be dropped
                 arrived = stream.readinto(buffer.view)
+                if arrived != span.num_bytes:
+                    raise ShortReadError(f"{span.path}: {arrived} of {span.num_bytes} bytes could be read")
+                failing.pop_all()
+                return buffer
         except OSError as error:
-            raise KVIOError(f"{path}: {error.strerror}") from error
-        if arrived != num_bytes:
-            self._free.append(buffer)
-            raise KVIOError(f"{path}: {arrived} of {num_bytes} bytes could be read")
-        return buffer
+            raise KVIOError(f"{span.path}: {error.strerror}") from error
 
     def _take(self, num_bytes: int) -> HostBuffer:
         """A buffer of just this size: one that is free, else a new one in place of those of other sizes."""
@@ -101,8 +112,8 @@ class PinnedMemory:
 
     def withdraw(self) -> None:
         """Unpin and let go of everything; safe to call twice."""
-        buffers = [*self.held.values(), *self._free]
-        self.held, self._free = {}, []
+        buffers = [*self.held.keep([]), *self._free]
+        self._free = []
         _close_all(buffers)
 
 
@@ -118,9 +129,10 @@ def _close_all(buffers: list[HostBuffer]) -> None:
 
 
 class PinnedBackend:
-    """As many copies in flight as the setting's queue depth, on a stream of this thread's own."""
+    """The copies of as many jobs in flight as the setting's queue depth, on a stream of this thread's own."""
 
     name = "hostmem-pinned"
+    reads_at_once: int | None = READS_AT_ONCE
 
     def __init__(self, setting: BackendSetting) -> None:
         if not isinstance(setting.depot, PinnedMemory):
@@ -150,7 +162,7 @@ class PinnedBackend:
         Raises:
             KVIOError: it is not.
         """
-        if path not in self._memory.held:
+        if not self._memory.held.has(path):
             raise KVIOError(f"{path}: not held in memory; hold it before it is timed")
 
     def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
@@ -172,8 +184,9 @@ class PinnedBackend:
             return stream.mark()
 
     def _find(self, read: Read) -> torch.Tensor:
-        held = self._memory.held[read.path].array
-        found = held[read.file_offset : read.file_offset + read.num_bytes]
+        held = self._memory.held.find(read)
+        buffer, start = (np.empty(0, np.uint8), 0) if held is None else (held[0].array, held[1])
+        found = buffer[start : start + read.num_bytes]
         if len(found) != read.num_bytes:
             raise ShortReadError(
                 f"{read.path}: {len(found)} of {read.num_bytes} bytes held at offset {read.file_offset}"
@@ -184,7 +197,7 @@ class PinnedBackend:
         """The job that was submitted first, once its copies are done.
 
         Raises:
-            ShortReadError: the held file ends before a read does.
+            ShortReadError: what is held ends before a read does.
         """
         ticket, num_bytes, end = self._in_flight.popleft()
         if isinstance(end, ShortReadError):

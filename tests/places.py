@@ -13,7 +13,7 @@ from kvio.blockdev import describe_storage
 def require_disk(folder: Path) -> Path:
     """`folder`, if it lies on a disk whose counters can be read; else the test is skipped."""
     storage = describe_storage(folder)
-    if storage.device is None:
+    if storage.device is None or storage.device.unproved is not None:
         pytest.skip(f"{folder} is on {storage.name}: no disk to evict to")
     return folder
 

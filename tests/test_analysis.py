@@ -308,6 +308,7 @@ def test_tables_name_the_unit_of_every_figure_and_the_kind_of_every_crossover() 
         "num_rounds",
         "num_samples",
         "recompute_scaled",
+        "load_scaled",
         "load_fraction",
         "better_arm",
         "notices",

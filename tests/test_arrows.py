@@ -31,6 +31,7 @@ ALLOWED = {
         "bench.show",
         "bench.analyse",
         "bench.measure.record",
+        "bench.measure.writing",
         "bench.measure.plan",
         "bench.measure.settings",
         "bench.arms.case",

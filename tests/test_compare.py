@@ -5,9 +5,10 @@ import pytest
 from rich.console import Console
 
 from bench.analyse.analysis import analyse
+from bench.analyse.answer import Crossing, Estimate
 from bench.measure.record import Notice
 from bench.show.compare import DifferentMachinesError, Result, compare, differing_facts
-from tests.sweeps import make_analysis, make_run, make_samples
+from tests.sweeps import make_analysis, make_run, make_samples, make_spot
 from tests.tier_sweeps import DISK, MEMORY, NEVER, make_tier_run, make_tier_samples
 
 SAMPLES = make_samples(tokens=(4096, 8192), num_rounds=2, num_samples=1)
@@ -180,3 +181,14 @@ def test_runs_of_other_software_or_unfinished_ones_are_remarked_on() -> None:
         "the software differs: torch: 2.13.0 in a against 2.14.0 in b; packages.nixl: — in a against 1.0 in b",
         "b: interrupted",
     )
+
+
+def test_a_value_that_is_no_plain_crossover_says_what_it_is() -> None:
+    guess = Crossing(Estimate(90e3), (32768, 32768), load_wins_beyond=True, extrapolated=True)
+    falling = Crossing(Estimate(700.0), (512, 1024), load_wins_beyond=False)
+    spots = [
+        make_spot(verdict="recompute_always_wins", crossings=(guess,)),
+        make_spot(kind="marginal", verdict="crossover", crossings=(falling,)),
+    ]
+    rows = compare([Result(make_run(), SAMPLES, replace(ANALYSIS, spots=tuple(spots)))]).rows
+    assert [row[8] for row in rows] == ["90,000 (extrapolated)", "700 (recompute wins beyond)"]

@@ -130,7 +130,7 @@ def test_the_caption_names_path_state_repeats_storage_with_its_limit_and_depth()
     assert caption(run, shallow, ANALYSIS) == (
         "Qwen3-8B (bfloat16) on NVIDIA H200; Samsung PM1743 limited to 2.00 GB/s; "
         "posix, best layout over posix-direct, cold page cache; 3 rounds × 2 samples; "
-        "recompute scaled from 4 of 36 layers; bands and bars: 95 % intervals over rounds."
+        "recompute and first-token steps scaled from 4 of 36 layers; bands and bars: 95 % intervals over rounds."
     )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.measure.record import write_text_safely
+from bench.measure.writing import write_text_safely
 from bench.show.files import write_results
 from tests.sweeps import make_analysis, make_run, make_samples
 

@@ -63,7 +63,7 @@ def test_lines_that_fio_prints_before_its_json_are_skipped(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "not JSON"),
+        ("", "no JSON in it; run fio with --output-format=json"),
         ("{", "not JSON"),
         ({"jobs": []}, "not the JSON of fio: jobs"),
         ({"jobs": [{"jobname": "a"}]}, "jobs.0.read"),

@@ -90,7 +90,7 @@ def test_without_kvikio_cufile_is_not_probed(tmp_path: Path) -> None:
         (Storage("tmpfs", None, (), False), "neither ext4 nor xfs on a visible device", "only"),
         (_storage(options=("data=journal",)), "journalled data is read through host memory", "only"),
         (_storage(options=("data=ordered",)), "DMA to a GPU is possible", "gds-p2pdma"),
-        (_storage(transport="virtio"), "not an NVMe drive", "only"),
+        (_storage(transport="virtio"), "not a local NVMe drive", "only"),
         (_storage(name="md0"), "P2PDMA does not work through RAID", "only"),
         (_storage(name="dm-0"), "P2PDMA does not work through RAID", "only"),
     ],

@@ -263,11 +263,11 @@ def test_a_failed_read_stops_both_sides_and_the_next_sample_is_whole(stand: Stan
     made.hybrid.prepare(CASE)
     memory = made.load.reading._depot
     assert isinstance(memory, HostMemory)
-    whole = dict(memory.held)
-    memory.held = {path: content[:8] for path, content in whole.items()}
+    contents = memory.held.contents
+    contents.update({span: content[:8] for span, content in contents.items()})
     with pytest.raises(ShortReadError, match="8 of 4096 bytes held"):
         made.hybrid.run(CASE)
-    memory.held = {}
+    memory.withdraw()
     assert made.sample().verified is True
 
 

@@ -38,6 +38,7 @@ class LastFirst:
     """Reads a job when it is waited for, the one submitted last first; each takes a second."""
 
     name = "last-first"
+    reads_at_once: int | None = None
     notices = ("backwards",)
 
     def __init__(self, queue_depth: int, clock: Clock, *, fails_at: int | None = None) -> None:

@@ -18,6 +18,9 @@ from bench.measure.limit import (
     clean_stale_groups,
     find_controller,
 )
+from bench.measure.plan import LoadSpec, Plan
+from bench.measure.setup import work_out
+from bench.measure.site import open_site
 from kvio.pagecache import evict
 from tests.places import memory_folder, require_disk
 
@@ -102,6 +105,18 @@ def test_two_limits_at_once_have_groups_of_their_own(permitted: Path) -> None:
         ] * 2
     assert not one.group.exists()
     assert one.close()
+
+
+@pytest.mark.root
+def test_any_sweep_removes_the_group_of_a_killed_run(permitted: Path) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_OWNER, str(permitted)], cwd=ROOT, capture_output=True, text=True
+    )
+    left = Path(killed.stdout.strip())
+    assert left.is_dir()
+    setup = work_out(Plan(model="qwen3-0.6b", loads=(LoadSpec(chunk_tokens=4),)))
+    with open_site(setup, permitted, since_s=0.0):
+        assert not left.exists()
 
 
 @pytest.mark.root

@@ -280,8 +280,6 @@ def test_loopback_has_no_speed_to_hold_a_rate_against(tmp_path: Path) -> None:
     folder = tmp_path / "sys/class/net/lo"
     folder.mkdir(parents=True)
     (folder / "speed").write_text("10000\n")
-    assert find_interface("127.0.0.1", 1, tmp_path).bytes_per_s == 1.25e9
-    (folder / "speed").write_text("-1\n")
     assert find_interface("127.0.0.1", 1, tmp_path).bytes_per_s is None
 
 

@@ -11,6 +11,7 @@ from kvio.backends import BACKENDS, find_backend
 from kvio.backends.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError
 from kvio.backends.setting import BackendSetting, HostMemory
 from kvio.pinned import NO_GPU, PinnedBackend, PinnedMemory
+from kvio.spans import Span
 from tests.test_buffers import RecordingRegistrar
 
 
@@ -38,7 +39,7 @@ def test_buffers_are_pinned_once_and_used_again_for_files_of_their_size(
     memory = PinnedMemory(lambda: registrar)
     memory.place([first])
     memory.place([second])
-    assert (list(memory.held), _pinned(registrar)) == ([second], [("register", 4096)])
+    assert (list(memory.held.contents), _pinned(registrar)) == ([Span(second, 0, 4096)], [("register", 4096)])
     memory.place([other])
     assert _pinned(registrar) == [("register", 4096), ("release", 0), ("register", 8192)]
     memory.withdraw()
@@ -53,11 +54,40 @@ def test_a_file_that_stays_is_neither_read_nor_pinned_again(
     memory = PinnedMemory(lambda: registrar)
     memory.place([path])
     path.unlink()
-    memory.place([path])
+    memory.hold([Span(path, 0, 4096)])
     assert len(registrar.calls) == 1
     memory.withdraw()
     with pytest.raises(KVIOError, match="a: No such file"):
         memory.place([path])
+
+
+def test_of_a_file_just_the_part_named_is_pinned_and_in_buffers_used_before(
+    tmp_path: Path, registrar: RecordingRegistrar
+) -> None:
+    path = _file(tmp_path, "container", 1 << 20)
+    memory = PinnedMemory(lambda: registrar)
+    memory.hold([Span(path, 4096, 512), Span(path, 8192, 512)])
+    memory.hold([Span(path, 4097, 512), Span(path, 8192, 512)])
+    assert _pinned(registrar) == [("register", 512), ("register", 512)]
+    found = memory.held.find(Read(path, 4100, 2, 0))
+    assert found is not None
+    assert found[0].array[found[1] : found[1] + 2].tolist() == [4, 5]
+    memory.withdraw()
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [(Path("/proc/self/mem"), "Input/output error"), (Path("/dev/null"), "0 of 4096 bytes could be read")],
+    ids=["read error", "short"],
+)
+def test_what_was_pinned_for_a_read_that_fails_is_released(
+    registrar: RecordingRegistrar, path: Path, why: str
+) -> None:
+    memory = PinnedMemory(lambda: registrar)
+    with pytest.raises(KVIOError, match=f"{path}: {why}"):
+        memory.hold([Span(path, 0, 4096)])  # nothing is mapped at address 0
+    memory.withdraw()
+    assert _pinned(registrar) == [("register", 4096), ("release", 0)]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

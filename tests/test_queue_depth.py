@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench.measure.plan import LoadSpec, Plan, PlanError
-from bench.measure.queue_depth import QueueDepth, spread_depth
+from bench.measure.queue_depth import QueueDepth, spread_depth, spread_evenly
 from bench.measure.setup import RECOMPUTE, work_out
 from kvio.backends import BACKENDS
 
@@ -59,6 +59,17 @@ def test_many_reads_per_thread_are_spread_evenly(
 def test_what_cannot_be_kept_is_refused(kind: object, threads: int, depth: int, said: str) -> None:
     with pytest.raises(PlanError, match=said):
         spread_depth(LoadSpec(num_threads=threads, queue_depth=depth), kind, 4)  # type: ignore[arg-type]
+
+
+def test_jobs_are_named_where_all_their_reads_are_in_flight_together() -> None:
+    with pytest.raises(PlanError, match="nixl keeps 64 jobs in flight in each thread at most"):
+        spread_depth(LoadSpec(backend="nixl", num_threads=1, queue_depth=65), BACKENDS["nixl"], 4)
+
+
+@pytest.mark.parametrize(("depth", "threads"), [(0, None), (-4, None), (4, 0), (4, -1)])
+def test_neither_a_depth_nor_threads_below_one_can_be_spread(depth: int, threads: int | None) -> None:
+    with pytest.raises(PlanError, match=f"a queue depth of {depth} over .* threads is impossible"):
+        spread_evenly(depth, threads, most_threads=4)
 
 
 def test_the_queue_depth_of_a_series_is_recorded() -> None:

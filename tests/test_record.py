@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,8 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         (None, "no run.json here"),
         ("{", "not readable as JSON"),
         ("[]", "no schema_number"),
+        ('{"schema_number": 4.0}', "schema_number is 4.0, which is no whole number"),
+        ('{"schema_number": true}', "schema_number is True, which is no whole number"),
         ('{"schema_number": 1}', "run_id"),
     ],
 )
@@ -255,3 +258,65 @@ def _edit(folder: Path, cells: dict[str, str]) -> None:
         writer = csv.DictWriter(stream, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("chunk_tokens", 0, "chunk_tokens: Input should be greater than 0"),
+        ("kv_bytes_per_token", -5, "kv_bytes_per_token: Input should be greater than or equal to 0"),
+        ("kv_bytes_per_token", 10**30, "kv_bytes_per_token: Input should be less than or equal to"),
+        ("kv_bytes_at", {"0": 1}, r"kv_bytes_at\.0"),
+        ("built_layers", {"indices": [], "total": 2}, r"built_layers\.indices: .* at least 1 item"),
+        (
+            "built_layers",
+            {"indices": [0], "total": 0},
+            r"built_layers\.total: Input should be greater than 0",
+        ),
+        ("started_utc", "yesterday", "started_utc: Value error, Invalid isoformat string: 'yesterday'"),
+        ("finished_utc", "not a time", "finished_utc: Value error, Invalid isoformat string: 'not a time'"),
+    ],
+)
+def test_a_header_edited_into_what_no_sweep_can_have_written_is_refused(
+    tmp_path: Path, field: str, value: object, says: str
+) -> None:
+    content = json.loads(_run().model_dump_json())
+    (tmp_path / "run.json").write_text(json.dumps({**content, field: value}))
+    with pytest.raises(RecordError, match=says):
+        read_run(tmp_path)
+
+
+def test_files_that_a_spreadsheet_has_saved_are_read(tmp_path: Path) -> None:
+    write_run(tmp_path, _run())
+    writer = SampleWriter(tmp_path)
+    writer.append(_sample(0))
+    writer.close()
+    for name in ("run.json", "samples.csv"):
+        path = tmp_path / name
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_run(tmp_path) == _run()
+    assert read_samples(tmp_path)[0] == [_sample(0)]
+
+
+def test_a_repetition_that_was_copied_in_is_refused(tmp_path: Path) -> None:
+    writer = SampleWriter(tmp_path)
+    for order in (0, 1):
+        writer.append(replace(_sample(3), order=order))
+    writer.close()
+    with pytest.raises(
+        RecordError,
+        match=r"round 3 has sample 2 of load posix/best at 256 tokens 2 times; all but one were copied in$",
+    ):
+        read_samples(tmp_path)
+
+
+def test_a_last_line_that_no_row_can_be_the_beginning_of_is_refused(tmp_path: Path) -> None:
+    writer = SampleWriter(tmp_path)
+    writer.append(_sample(0))
+    writer.close()
+    with (tmp_path / "samples.csv").open("a") as stream:
+        stream.write("x" * 100_001)
+    with pytest.raises(
+        RecordError, match=r"the last line has 100001 characters and no end, which no row has"
+    ):
+        read_samples(tmp_path)

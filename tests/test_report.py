@@ -172,3 +172,9 @@ def test_each_suspect_code_is_explained_once_and_not_again_where_a_footnote_does
     assert suspect_lines(make_run(), limited, ANALYSIS) == (
         "suspect: above_limit: A short read got through faster than the kernel's limit; such samples do not count.",
     )
+
+
+def test_the_verdict_is_marked_where_something_makes_it_suspect() -> None:
+    assert '<span class="chip crossover">crossover</span>' in render_report(make_run(), SAMPLES, ANALYSIS)
+    doubted = render_report(make_run(notices=(make_notice(),)), SAMPLES, ANALYSIS)
+    assert '<span class="chip bad">crossover, suspect</span>' in doubted

@@ -6,6 +6,7 @@ from bench.analyse.analysis import analyse
 from bench.analyse.answer import Crossing, Estimate
 from bench.measure.plan import Plan
 from bench.measure.record import Notice
+from bench.show.direct_labels import say_spot as say_beside
 from bench.show.facts import storage_name, suspect_codes
 from bench.show.sentence import describe_answer, sentence, short_answer
 from bench.show.soundness import is_sound
@@ -92,6 +93,12 @@ def test_an_extrapolated_crossing_is_said_after_the_verdict_and_as_what_it_is() 
 def test_load_may_win_only_below() -> None:
     crossing = Crossing(Estimate(7208.4, 7e3, 8e3), (4096, 8192), load_wins_beyond=False)
     assert "is faster than recomputing it only below C* = 7,208 tokens" in say(crossings=(crossing,))
+    falling = make_spot(crossings=(crossing,))
+    assert short_answer(falling) == "C* = 7,208 tokens (load wins below)"
+    assert say_beside(falling) == "C* = 7,208 (load wins below)"
+    rising = Crossing(Estimate(20e3), (16384, 32768), load_wins_beyond=True)
+    several = make_spot(verdict="multiple_crossings", crossings=(crossing, rising))
+    assert short_answer(several) == "C*: load wins below 7,208 and beyond 20,000 tokens"
 
 
 def test_cold_in_a_virtual_machine_is_cold_in_guest() -> None:
@@ -110,6 +117,10 @@ def test_a_read_limit_is_part_of_the_storage() -> None:
 
 
 def test_scaled_layers_are_said() -> None:
+    every = [replace(s, outcome=replace(s.outcome, measured_layers=4, total_layers=36)) for s in SAMPLES]
+    assert "2 samples, recompute and first-token steps scaled from 4 of 36 layers)." in describe_answer(
+        make_run(), every, ANALYSIS
+    )
     shallow = [
         replace(s, outcome=replace(s.outcome, measured_layers=4)) if s.case.arm == "recompute" else s
         for s in SAMPLES

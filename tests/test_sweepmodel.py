@@ -116,7 +116,7 @@ def test_a_crossing_outside_of_what_was_measured_says_that_it_is_extrapolated() 
 
 
 def test_two_lengths_are_too_few_to_calibrate_on() -> None:
-    with pytest.raises(CalibrationError, match="2 lengths measured by both arms; predicting needs 3"):
+    with pytest.raises(CalibrationError, match="2 lengths measured by both arms; predicting needs 3: sweep"):
         _fit(PLAIN, *(point.prefix_tokens for point in usable_points(*_read(PLAIN))[2:]))
 
 

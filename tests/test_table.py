@@ -1,6 +1,7 @@
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from bench.show.table import closing_table, plain_table
@@ -23,9 +24,17 @@ def test_every_length_is_one_line_with_both_arms_and_their_intervals() -> None:
 
 
 def test_a_missing_arm_is_a_dash() -> None:
-    point = replace(ANALYSIS.points[0], load_s=None, ratio=None, bytes_per_s=None, mfu=None)
+    point = replace(
+        ANALYSIS.points[0],
+        load_s=None,
+        ratio=None,
+        first_token_s=None,
+        bytes_per_s=None,
+        break_even_bytes_per_s=None,
+        mfu=None,
+    )
     line = plain_table(make_run(), replace(ANALYSIS, points=(point,))).splitlines()[2]
-    assert line.split()[-4:] == ["—", "—", "—", "—"]
+    assert line.split()[-6:] == ["—"] * 6
 
 
 def test_notices_are_marked_and_explained_below() -> None:
@@ -35,7 +44,7 @@ def test_notices_are_marked_and_explained_below() -> None:
     lines = plain_table(make_run(notices=(make_notice(),)), replace(ANALYSIS, points=(point,))).splitlines()
     assert lines[2].endswith("1 2")
     assert lines[3:] == [
-        "* scaled from fewer layers",
+        "* scaled from fewer layers; of a load, the first-token step is",
         "1 drift_load: load got 9 % slower over the sweep",
         "2 not_cold: Bytes were not proved to come from storage; such samples do not count as cold.",
     ]
@@ -65,7 +74,7 @@ def test_names_from_outside_are_neither_markup_nor_control() -> None:
 
 def test_the_terminal_table_has_the_same_cells() -> None:
     stream = io.StringIO()
-    Console(file=stream, width=140).print(closing_table(make_run(), ANALYSIS))
+    Console(file=stream, width=160).print(closing_table(make_run(), ANALYSIS))
     for line in plain_table(make_run(), ANALYSIS).splitlines()[2:]:
         assert all(cell in stream.getvalue() for cell in line.split("  ") if cell)
 
@@ -75,3 +84,17 @@ def test_with_a_suffix_the_title_says_that_the_next_tokens_were_timed() -> None:
     assert plain_table(run, ANALYSIS).startswith(
         "Qwen3-8B: recompute of the next 64 tokens against load by posix, best layout"
     )
+
+
+def test_a_load_whose_first_token_step_was_scaled_is_marked_as_recompute_is() -> None:
+    point = replace(ANALYSIS.points[0], load_scaled=True)
+    lines = plain_table(make_run(), replace(ANALYSIS, points=(point,))).splitlines()
+    assert "44.9 ms [44.4–45.4]  310 ms [308–313] *" in lines[2]
+    assert lines[3] == "* scaled from fewer layers; of a load, the first-token step is"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_breaks_figures_and_loses_none(width: int) -> None:
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(closing_table(make_run(), ANALYSIS))
+    assert "…" not in stream.getvalue()

@@ -8,9 +8,10 @@ from bench.__main__ import main
 from bench.analyse.policy import choose_lengths
 from bench.analyse.tune import search_settings
 from bench.measure.plan import PlanError
-from bench.measure.record import RecordError, WriteError, read_samples, write_run
+from bench.measure.record import RecordError, read_samples, write_run
 from bench.measure.sweep import Hands, resume_sweep
 from bench.measure.writer import SampleWriter
+from bench.measure.writing import WriteError
 from bench.verbs.report import finish
 from tests.sweeps import make_run, make_samples
 from tests.test_runner import Silent

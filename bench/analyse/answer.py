@@ -41,6 +41,7 @@ class Point:
     break_even_bytes_per_s: float | None
     mfu: float | None
     recompute_scaled: bool
+    load_scaled: bool = False  # its first-token step
     notices: tuple[str, ...] = ()
 
 

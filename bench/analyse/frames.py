@@ -78,6 +78,7 @@ def _summary_row(point: Point, hybrid: HybridPoint | None) -> Row:
         "break_even_bytes_per_s": point.break_even_bytes_per_s,
         "mfu_ratio": point.mfu,
         "recompute_scaled": point.recompute_scaled,
+        "load_scaled": point.load_scaled,
         **_spread("hybrid", "_s", None if hybrid is None else hybrid.hybrid_s),
         "load_fraction": None if hybrid is None else hybrid.load_fraction,
         "better_arm": None if hybrid is None else hybrid.better_arm,

@@ -67,6 +67,7 @@ def _make_point(pairing: Pairing, tokens: int) -> Point:
         ),
         mfu=mfu,
         recompute_scaled=any(_is_scaled(o) for o in _flat(recompute)),
+        load_scaled=any(o.first_token_s is not None and _is_scaled(o) for o in _flat(load)),
         notices=_point_notices(outcomes, recompute_s, load_s, mfu=mfu),
     )
 

@@ -137,8 +137,8 @@ def fit_sweep(
     points = [point for point in usable_points(run, samples, series) if point.prefix_tokens not in leave_out]
     if len(points) < MIN_LENGTHS:
         raise CalibrationError(
-            f"{run.run_id}: {len(points)} lengths measured by both arms; predicting needs {MIN_LENGTHS}:"
-            " sweep more lengths, or longer"
+            f"{run.run_id}: {len(points)} length{'' if len(points) == 1 else 's'} measured by both arms; predicting needs "
+            f"{MIN_LENGTHS}: sweep more lengths, or longer"
         )
     first = {point.prefix_tokens: point.first_token_s or 0.0 for point in points}
     recompute = {point.prefix_tokens: _seconds(point, "recompute") for point in points}

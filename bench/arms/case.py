@@ -39,7 +39,7 @@ class Outcome:
         load_fraction: of a hybrid sample, share of the prefix (its last token left out) that was loaded.
         num_requests: reads handed to the backend.
         request_bytes: largest read handed to the backend.
-        queue_depth, achieved_queue_depth: reads in flight, asked and on average seen.
+        queue_depth, achieved_queue_depth: reads in flight, at most and on average, as `kvio.loader.LoadSplit` has them.
         cache_state: as proved, not as asked.
         data_path: the way the bytes took, as proved (`posix-direct`, `posix-buffered` …).
         device_bytes: bytes that the block device says it read during the sample.

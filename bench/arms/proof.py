@@ -169,6 +169,7 @@ class KernelEvidence:
             resident_after=resident.after_bytes,
             fresh_bytes=count_fresh_bytes(reads),
             num_files=len({read.path for read in reads}),
+            unproved=None if self._storage.device is None else self._storage.device.unproved,
         )
 
     def prove_data_path(

@@ -17,10 +17,10 @@ from kvio.backends.protocol import KVIOError
 from kvio.backends.setting import BackendSetting, SimulatedDevice
 from kvio.blocks import KVBlocks
 from kvio.chunks import ChunkGeometry
-from kvio.depot import Depot
+from kvio.depot import SampleDepot
 from kvio.evidence import ReadCounters
 from kvio.files import Bytes, told
-from kvio.jobs import Job, by_chunk, collect, plan_jobs
+from kvio.jobs import Job, by_chunk, collect, plan_jobs, spans_of
 from kvio.loader import ChunkLoader, LoadSplit
 from kvio.store import ChunkStore
 
@@ -50,10 +50,10 @@ class LoadSettings:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-def _own_depot(kind: BackendKind, settings: LoadSettings, directory: Path) -> Depot | None:
+def _own_depot(kind: BackendKind, settings: LoadSettings, directory: Path) -> SampleDepot | None:
     """The depot that this process fills before each sample; None where the run filled it, or there is none."""
     depot = None if kind.depot is None else kind.depot(settings.options, directory)
-    return depot if depot is not None and depot.when == "sample" else None
+    return depot if isinstance(depot, SampleDepot) else None
 
 
 class Reading:
@@ -141,7 +141,7 @@ class Reading:
         """Bring the files into the state asked for; bytes of each in the page cache."""
         paths = list(dict.fromkeys(job.path for job in jobs))
         if self._depot is not None:
-            self._depot.place(paths)
+            self._depot.hold(spans_of(jobs))
         if not self._kind.from_storage or not paths:
             return {}
         with told(paths[0].parent):

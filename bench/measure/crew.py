@@ -97,6 +97,9 @@ class Crew:
         return JobFailed(f"rank {rank} of {len(self.pipes)}: {failed.reason}", refused=failed.refused)
 
 
+UNTOLD = 255  # multiprocessing's code of a process whose fork server is gone, and cannot tell how it ended
+
+
 @contextmanager
 def open_crew(context: ForkServerContext, work: Callable[..., None], num_ranks: int) -> Iterator[Crew]:
     """Start the processes; none is left when the block ends, however it ends."""
@@ -134,4 +137,6 @@ def _stop(crew: Crew) -> None:
 def _describe_exit(code: int | None) -> str:
     if code == -9:
         return "the measuring process was killed (out of memory?)"
+    if code == UNTOLD:
+        return "the measuring process, or the one that starts it, was killed"
     return f"the measuring process ended with exit code {code}"

@@ -10,7 +10,7 @@ from bench.measure.record import Notice
 from bench.measure.setup import LoadSeries
 from kvio.backends import find_backend
 from kvio.backends.protocol import KVIOError
-from kvio.depot import Depot
+from kvio.depot import Depot, SampleDepot
 from kvio.files import told
 from kvio.store import ChunkStore
 
@@ -28,7 +28,7 @@ class RunDepots:
                 continue
             make = partial(kind.depot, load.spec.options)
             depot = make(scratch)
-            if depot.when == "run":
+            if not isinstance(depot, SampleDepot):
                 self._of_series[load.name] = by_name.setdefault(depot.name, depot)
                 self._make[load.name] = make
         self._begun: list[Depot] = []

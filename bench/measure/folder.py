@@ -10,7 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from bench.measure.plan import PlanError
-from bench.measure.record import RecordError, writing_results
+from bench.measure.record import RecordError
+from bench.measure.writing import writing_results
 
 
 def slug(text: str) -> str:

@@ -164,7 +164,7 @@ def _storage_fault(storage: Storage) -> str | None:
     if device.behind_loop:
         return "a loop device lies between"
     if any(disk.transport != "nvme" for disk in device.physical):
-        return "not an NVMe drive"
+        return "not a local NVMe drive"
     if device.name.startswith(("md", "dm-")):
         return "P2PDMA does not work through RAID or device-mapper; nvidia-fs does for RAID 0"
     return None

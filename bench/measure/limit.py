@@ -193,6 +193,13 @@ def clean_stale_groups(controller: Controller) -> list[str]:
     return removed
 
 
+def clean_groups_left_behind() -> None:
+    """Remove groups of sweeps that were killed, where the kernel has such groups at all."""
+    controller = find_controller()
+    if controller is not None:
+        clean_stale_groups(controller)
+
+
 def _remove(group: Path) -> bool:
     """False where the group is still in use, already gone, or not ours to remove."""
     try:

@@ -103,5 +103,6 @@ def _probe_read(path: Path, content: bytes, device: BlockDevice | None, *, direc
         resident_before=resident_before,
         moved=moved,
         resident_after=resident_bytes(path),
+        unproved=None if device is None else device.unproved,
     )
     return Proof(state, notices)

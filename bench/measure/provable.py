@@ -6,7 +6,7 @@ from bench.measure.plan import PlanError
 from bench.measure.record import Notice
 from bench.measure.setup import Setup
 from kvio.blockdev import Storage, describe_storage
-from kvio.evidence import read_counters
+from kvio.evidence import NOTICES, read_counters
 from kvio.files import told
 
 CODE = "storage_unproved"
@@ -46,6 +46,8 @@ def _find_obstacle(storage: Storage) -> str | None:
         return "no read there is ever cold or direct, so none of these samples will count"
     if storage.device is not None and storage.device.behind_loop:
         return "the file below its loop device may be cached, so none of these samples will count"
+    if storage.device is not None and storage.device.unproved is not None:
+        return f"{NOTICES[storage.device.unproved]}; none of these samples will count"
     counters = read_counters(storage.device)
     if counters.process_bytes is None or counters.device_bytes is None:
         return "the kernel has no counters that prove reads there, so none of these samples will count"

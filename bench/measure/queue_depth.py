@@ -17,7 +17,7 @@ class QueueDepth:
 
     @property
     def queue_depth(self) -> int:
-        """Reads in flight in all."""
+        """Jobs in flight in all."""
         return self.num_threads * self.in_flight
 
 
@@ -44,12 +44,26 @@ def spread_depth(spec: LoadSpec, kind: BackendKind, num_threads: int, *, in_flig
                 f"depth of {depth}; leave one of the two out"
             )
         return QueueDepth(depth, 1)
-    threads = asked or max(n for n in range(1, num_threads + 1) if depth % n == 0)
+    found = spread_evenly(depth, asked, most_threads=num_threads)
+    if found.in_flight > kind.most_in_flight:
+        raise PlanError(
+            f"{spec.backend} keeps {kind.most_in_flight} {'reads' if kind.reads_at_once is None else 'jobs'} in flight in "
+            f"each thread at most; a queue depth of {depth} needs --threads {-(-depth // kind.most_in_flight)} or more"
+        )
+    return found
+
+
+def spread_evenly(depth: int, asked: int | None, *, most_threads: int) -> QueueDepth:
+    """The depth over the threads asked for, else over as many, up to `most_threads`, as divide it.
+
+    Raises:
+        PlanError: they do not divide it, or one of the two is not positive.
+    """
+    if depth < 1 or (asked is not None and asked < 1):
+        raise PlanError(
+            f"a queue depth of {depth} over {asked or 'the'} threads is impossible; try 1 or more of both"
+        )
+    threads = asked or max(n for n in range(1, most_threads + 1) if depth % n == 0)
     if depth % threads:
         raise PlanError(f"a queue depth of {depth} cannot be spread over {threads} threads evenly")
-    if depth // threads > kind.most_in_flight:
-        raise PlanError(
-            f"{spec.backend} keeps {kind.most_in_flight} reads in flight in each thread at most; a queue depth "
-            f"of {depth} needs --threads {-(-depth // kind.most_in_flight)} or more"
-        )
     return QueueDepth(threads, depth // threads)

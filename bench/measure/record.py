@@ -1,22 +1,30 @@
 """What a sweep leaves behind: `run.json` (the header) and `samples.csv` (one row per timed sample)."""
 
 import json
-import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+)
 
 from bench.arms.case import Case, Outcome
 from bench.measure.plan import Plan
-from bench.measure.rows import cut_half_line, parse_cell, require_plausible, split_row
+from bench.measure.rows import MOST_BYTES, RowError, cut_half_line, parse_cell, require_plausible, split_row
 from bench.measure.settings import SettingSearch
+from bench.measure.writing import write_text_safely, writing_results
 from kvio.blockdev import MEMORY_FILE_SYSTEMS
-from kvio.errors import FailedError, UserError
+from kvio.errors import UserError
 
 SCHEMA = 4
 # schema that a column of samples.csv came with; files of older ones lack it
@@ -25,23 +33,6 @@ SINCE = {"load_fraction": 2}
 
 class RecordError(UserError):
     """A result folder cannot be read, or does not say what it must."""
-
-
-class WriteError(FailedError):
-    """A result folder cannot be written, or no more."""
-
-
-@contextmanager
-def writing_results(folder: Path) -> Iterator[None]:
-    """Tell a full, read-only or lost results folder as what it is.
-
-    Raises:
-        WriteError: the system does not let us; says why.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise WriteError(f"cannot write results: {folder}: {error.strerror or error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +70,14 @@ class SeriesInfo(BaseModel):
         return None if reason is None else str(reason)
 
 
+def _require_time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+TimeText = Annotated[str, AfterValidator(_require_time)]  # ISO 8601
+
+
 class Notice(BaseModel):
     """Something that makes results suspect without stopping the run."""
 
@@ -93,14 +92,14 @@ class BuiltLayers(BaseModel):
     """The layers that every measuring process of a sweep builds: decided once, so that rounds may be pooled.
 
     Args:
-        indices: in the real model.
+        indices: in the real model, one at least.
         total: layers of the real model.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    indices: tuple[int, ...]
-    total: int
+    indices: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
+    total: PositiveInt
 
     @property
     def scaled(self) -> bool:
@@ -115,17 +114,17 @@ class RunRecord(BaseModel):
 
     schema_number: int = SCHEMA
     run_id: str
-    started_utc: str
-    finished_utc: str | None = None
+    started_utc: TimeText
+    finished_utc: TimeText | None = None
     state: Literal["running", "complete", "interrupted", "failed"] = "running"
     plan: Plan
     model_name: str
     model_digest: str | None = None  # of the resolved config; since schema 4, as the next two
     weights_digest: str | None = None
     built_layers: BuiltLayers | None = None  # None in a simulation, and before the preflight is over
-    kv_bytes_per_token: int
-    kv_bytes_at: dict[int, int] = {}
-    chunk_tokens: int
+    kv_bytes_per_token: Annotated[int, Field(ge=0, le=MOST_BYTES)]
+    kv_bytes_at: dict[PositiveInt, Annotated[int, Field(ge=0, le=MOST_BYTES)]] = {}
+    chunk_tokens: PositiveInt
     series: dict[str, SeriesInfo] = {}
     searches: dict[str, SettingSearch] = {}  # by load series of layout `best`; since schema 3
     machine: dict[str, Any] = {}
@@ -160,29 +159,6 @@ OLDER_COLUMNS = tuple(
 )
 
 
-def write_text_safely(path: Path, text: str) -> None:
-    """Replace `path` by `text` so that a kill leaves either the old or the new content."""
-    write_bytes_safely(path, text.encode())
-
-
-def write_bytes_safely(path: Path, content: bytes) -> None:
-    """Replace `path` by `content` in one step, on the disk before it returns; where that fails, all is as before.
-
-    Another process may do the same at the same time: each has a half of its own, and the last whole one stays.
-    """
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        part.replace(path)
-    except BaseException:  # an interrupt too
-        with suppress(OSError):  # the first failure is the one to tell
-            part.unlink(missing_ok=True)
-        raise
-
-
 def write_run(folder: Path, run: RunRecord) -> None:
     """Write `run.json`.
 
@@ -203,16 +179,14 @@ def read_run(folder: Path) -> RunRecord:
     if folder.is_file():
         raise RecordError(f"{folder}: a file; name the folder of a sweep, results/<model>/<machine>/<run>")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise RecordError(f"{folder}: no run.json here; name a folder that a sweep has written") from None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise RecordError(f"{path}: not readable as JSON: {error}") from None
-    number = content.get("schema_number") if isinstance(content, dict) else None
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise RecordError(f"{path}: no schema_number; not a sweep of kvcross")
+    number = _read_schema(path, content)
     if number > SCHEMA:
         raise RecordError(f"{path}: schema {number} is newer than {SCHEMA}; use a newer kvcross to read it")
     try:
@@ -221,6 +195,15 @@ def read_run(folder: Path) -> RunRecord:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise RecordError(f"{path}: {where}: {first['msg']}") from None
+
+
+def _read_schema(path: Path, content: object) -> int:
+    number = content.get("schema_number") if isinstance(content, dict) else None
+    if number is None:
+        raise RecordError(f"{path}: no schema_number; not a sweep of kvcross")
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise RecordError(f"{path}: schema_number is {number!r:.40}, which is no whole number from 1 on")
+    return number
 
 
 def read_samples(folder: Path, *, may_be_empty: bool = False) -> tuple[list[Sample], tuple[Notice, ...]]:
@@ -234,7 +217,7 @@ def read_samples(folder: Path, *, may_be_empty: bool = False) -> tuple[list[Samp
     """
     path = folder / "samples.csv"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # with the mark that a spreadsheet puts in front
     except FileNotFoundError:
         raise RecordError(f"{folder}: no samples.csv here, so nothing can be derived; sweep again") from None
     except OSError as error:
@@ -242,7 +225,10 @@ def read_samples(folder: Path, *, may_be_empty: bool = False) -> tuple[list[Samp
     except UnicodeDecodeError as error:
         raise RecordError(f"{path}: not a text file (byte {error.start})") from None
     notices: tuple[Notice, ...] = ()
-    whole = cut_half_line(text)
+    try:
+        whole = cut_half_line(text)
+    except RowError as error:
+        raise RecordError(f"{path}: {error}") from None
     if whole != text:
         notices = (
             Notice(code="half_line", message="the last row was half written and dropped", suspect=False),
@@ -253,11 +239,27 @@ def read_samples(folder: Path, *, may_be_empty: bool = False) -> tuple[list[Samp
             f"bring it back from a copy, or go on with: make sweep RESUME={folder}"
         )
     samples = list(_rows(path, whole)) if whole else []
-    places = Counter((sample.round, sample.order) for sample in samples)
-    twice = next((place for place, count in places.items() if count > 1), None)
-    if twice is not None:
-        raise RecordError(f"{path}: two rows have round {twice[0]} and order {twice[1]}; one was copied in")
+    _require_unique(path, samples)
     return samples, notices
+
+
+def _require_unique(path: Path, samples: Sequence[Sample]) -> None:
+    """Stop on rows that were copied in.
+
+    Raises:
+        RecordError: two rows have the same place in a round, or are the same repetition of a case.
+    """
+    places = Counter((sample.round, sample.order) for sample in samples)
+    for (number, order), count in places.items():
+        if count > 1:
+            raise RecordError(f"{path}: two rows have round {number} and order {order}; one was copied in")
+    taken = Counter((sample.round, sample.case, sample.sample) for sample in samples)
+    for (number, case, repetition), count in taken.items():
+        if count > 1:
+            raise RecordError(
+                f"{path}: round {number} has sample {repetition} of {case.arm} {case.series} at {case.prefix_tokens} "
+                f"tokens {count} times; all but one were copied in"
+            )
 
 
 def _rows(path: Path, text: str) -> Iterator[Sample]:

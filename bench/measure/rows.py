@@ -12,6 +12,7 @@ MOST_BYTES = 1e15  # beyond any host's memory
 MOST_BYTES_PER_S = (
     1e13  # of a load that moves bytes; the memory of a GPU of 2025 gives 8e12 (NVIDIA B200, datasheet)
 )
+MOST_CHARACTERS = 100_000  # of a row; those of long series names and texts have a thousand
 NOTHING_MOVED = "null"  # the data path that moves no bytes, and so has no rate
 COUNTS = ("round", "order", "sample", "suffix_tokens", "num_bytes", "num_requests", "request_bytes")
 
@@ -53,8 +54,16 @@ def split_row(line: str, num_columns: int) -> list[str]:
 
 
 def cut_half_line(text: str) -> str:
-    """`text` without a last line that a kill or a crash left incomplete: without its end, or short of cells."""
+    """`text` without a last line that a kill or a crash left incomplete: without its end, or short of cells.
+
+    Raises:
+        RowError: what stands there is longer than any row, so that something else has written it.
+    """
     whole, newline, rest = text.rpartition("\n")
+    if len(rest) > MOST_CHARACTERS:
+        raise RowError(
+            f"the last line has {len(rest)} characters and no end, which no row has; delete that line"
+        )
     header, _, rows = whole.partition("\n")
     if rest or not rows:
         return whole + newline

@@ -24,7 +24,7 @@ class Setting(BaseModel):
 
     @property
     def queue_depth(self) -> int:
-        """Reads in flight over all threads."""
+        """Jobs in flight over all threads, each a part of a chunk."""
         return self.num_threads * self.in_flight
 
     def __str__(self) -> str:

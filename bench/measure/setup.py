@@ -7,6 +7,7 @@ from bench.measure.plan import LoadSpec, Plan, PlanError, require_lengths
 from bench.measure.queue_depth import spread_depth
 from bench.measure.record import SeriesInfo
 from kvio.backends import BackendKind, find_backend
+from kvio.backends.protocol import most_reads
 from kvio.chunks import ChunkGeometry
 from kvio.layout import KVLayout
 from kvio.presets import adapt_preset, find_preset
@@ -222,7 +223,8 @@ def _describe(load: LoadSeries, plan: Plan) -> SeriesInfo:
         "chunk_tokens": preset.chunk_tokens,
         "chunk_bytes": load.geometry.padded_bytes,
         "num_threads": preset.num_threads,
-        "queue_depth": preset.num_threads * load.in_flight,
+        "queue_depth": preset.num_threads
+        * most_reads(load.in_flight, load.geometry.reads_per_unit, kind.reads_at_once),
         "request_bytes": preset.request_bytes or load.geometry.slot_bytes,
         "open_per_read": preset.open_per_read,
         **load.spec.options,

@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.measure.clock import Clock, MonotonicClock, VirtualClock
 from bench.measure.depots import RunDepots
 from bench.measure.entry import PRELOAD, serve
-from bench.measure.limit import ReadLimit
+from bench.measure.limit import ReadLimit, clean_groups_left_behind
 from bench.measure.setup import Setup
 from bench.measure.source import ProcessSource, SimulatedSource, Source
 from kvio.scratch import clean_stale, count_live, open_scratch
@@ -50,6 +50,7 @@ def open_site(setup: Setup, data_dir: Path, *, since_s: float) -> Iterator[Site]
         return
     clock = MonotonicClock()
     clean_stale(data_dir)
+    clean_groups_left_behind()
     other_runs = count_live(data_dir)
     with ExitStack() as stack:
         scratch = stack.enter_context(open_scratch(data_dir))

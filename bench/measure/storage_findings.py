@@ -39,6 +39,9 @@ def _examine_device(storage: Storage, data_dir: Path) -> Finding:
         what = f"{data_dir} is on {storage.name}: nothing there is ever cold"
         return Finding("storage", "warning", what, "choose a data folder on a disk")
     what = f"{data_dir} is on {storage.name}"
+    if storage.device is not None and storage.device.unproved is not None:
+        why = NOTICES[storage.device.unproved]
+        return Finding("storage", "warning", f"{what}: {why}", "choose a data folder on a local disk")
     if storage.options:
         what += f", {', '.join(storage.options)}"
     if storage.link_bytes_per_s is not None:

@@ -6,16 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.measure.record import (
-    CASE_COLUMNS,
-    COLUMNS,
-    OLDER_COLUMNS,
-    OUTCOME_COLUMNS,
-    Sample,
-    write_text_safely,
-    writing_results,
-)
+from bench.measure.record import CASE_COLUMNS, COLUMNS, OLDER_COLUMNS, OUTCOME_COLUMNS, Sample
 from bench.measure.rows import cut_half_line, say_cell
+from bench.measure.writing import write_text_safely, writing_results
 
 
 class SampleWriter:

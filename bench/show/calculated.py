@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from bench.measure.record import write_bytes_safely
+from bench.measure.writing import write_bytes_safely
 from bench.show.figures import PNG_DPI
 from kvio.errors import UserError
 

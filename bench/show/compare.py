@@ -30,10 +30,9 @@ from bench.show.numbers import (
     format_fact,
     format_token_range,
     format_tokens,
-    format_tokens_estimate,
     printable,
 )
-from bench.show.sentence import crossover_name
+from bench.show.sentence import crossover_name, say_crossing
 from bench.show.soundness import loads_are_sound
 from bench.show.table import align
 from kvio.errors import UserError
@@ -240,7 +239,7 @@ def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:
         _say_cache(result, spot.series),
         crossover_name(spot) + of_suffix(run, spot),
         spot.verdict.replace("_", " "),
-        "; ".join(format_tokens_estimate(crossing.tokens) for crossing in spot.crossings) or "—",
+        "; ".join(map(say_crossing, spot.crossings)) or "—",
         format_token_range(spot.measured_range),
         format_tokens(spot.export_tokens),
     )

@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 
 from bench.analyse.answer import Crossing, SweetSpot
 from bench.show.legend import Drawn, draw_legend
-from bench.show.numbers import format_tokens
-from bench.show.sentence import crossover_name
+from bench.show.sentence import crossover_name, say_places
 
 FONT_POINTS = 8.0
 LINE_HEIGHT = 1.3  # of the font size
@@ -93,8 +92,7 @@ def _name_lines(axes: Axes, curves: Sequence[Curve]) -> None:
 def say_spot(spot: SweetSpot) -> str:
     """The answer of one series beside its name: "C* = 7,208", "load always wins"."""
     if spot.verdict in {"crossover", "multiple_crossings"}:
-        places = " and ".join(format_tokens(crossing.tokens.value) for crossing in spot.crossings)
-        return f"{crossover_name(spot)} = {places}"
+        return f"{crossover_name(spot)}{say_places(spot)}".replace(" tokens", "")
     if spot.verdict == "inconclusive":
         return f"{crossover_name(spot)} inconclusive"
     return spot.verdict.replace("_", " ")

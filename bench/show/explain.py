@@ -37,6 +37,9 @@ EXPLANATIONS: dict[str, str] = {
     "as when somebody else reads the same files.",
     "counters_missing": "No counter of the kernel vouches for these reads: it has none that counts on this storage (a loop "
     "device, some file systems), or somebody else fetched the bytes.",
+    "device_in_memory": "The files lay on a device that is itself memory: storage was not measured.",
+    "device_on_network": "The files lay on a device over a network, whose server may have had them in its memory.",
+    "device_virtual": "No hardware is known below the device of the files: what serves it may have had them in memory.",
     "device_counter_missing": "No device counter confirms what the kernel counted for the process.",
     "residency_unknown": "It could not be asked what was in the page cache before the read.",
     "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served the bytes.",
@@ -83,7 +86,7 @@ EXPLANATIONS: dict[str, str] = {
     "files_cut": "Writing more files would have taken too much of the budget; these are read again sooner.",
     "round_stopped": "Its samples up to then stand; what came after them in that round was not measured.",
     "nothing_measured": "The budget was too small for one sample of each arm: nothing can be said.",
-    "series_unmeasured": "The budget was too small for one sample of this series: nothing is said of it.",
+    "series_unmeasured": "The sweep ended before the first sample of this series: nothing is said of it.",
     "no_load_series": "There is nothing to compare with recompute.",
 }
 UNKNOWN = "Makes the samples that carry it suspect."

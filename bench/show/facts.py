@@ -1,6 +1,6 @@
 """What a result must name: device, storage with its limit, data path, cache state, depth, what is suspect."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.analyse.answer import Analysis, Point, SweetSpot
@@ -162,8 +162,12 @@ def backend_name(run: RunRecord, series: str) -> str | None:
 
 
 def depths_of(samples: Sequence[Sample]) -> list[tuple[int, int]]:
-    """(layers that ran, layers of the model) of the recompute arm, each once, fewest first; empty where unknown."""
-    outcomes = [sample.outcome for sample in samples if sample.case.arm == "recompute"]
+    """(layers that ran, layers of the model), each once, fewest first; empty where unknown."""
+    return _depths_of(samples, {"recompute", "load"})
+
+
+def _depths_of(samples: Sequence[Sample], arms: Collection[str]) -> list[tuple[int, int]]:
+    outcomes = [sample.outcome for sample in samples if sample.case.arm in arms]
     return sorted(
         {
             (outcome.measured_layers, outcome.total_layers)
@@ -174,12 +178,17 @@ def depths_of(samples: Sequence[Sample]) -> list[tuple[int, int]]:
 
 
 def say_depth(samples: Sequence[Sample]) -> str | None:
-    """ "recompute scaled from 4 of 36 layers", or None when the whole model ran; every depth that was sampled."""
+    """ "recompute scaled from 4 of 36 layers", or None when the whole model ran; every depth that was sampled.
+
+    The first-token step of each load is scaled as recompute is, and named too.
+    """
     depths = depths_of(samples)
     scaled = [(some, every) for some, every in depths if some < every]
     if not scaled:
         return None
-    said = f"recompute scaled from {' or '.join(str(some) for some, _ in scaled)} of {scaled[0][1]} layers"
+    steps = any(some < every for some, every in _depths_of(samples, {"load"}))
+    what = "recompute and first-token steps" if steps else "recompute"
+    said = f"{what} scaled from {' or '.join(str(some) for some, _ in scaled)} of {scaled[0][1]} layers"
     return said if len(scaled) == len(depths) else f"{said} in some samples, of all layers in others"
 
 

@@ -15,7 +15,8 @@ from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, N
 
 from bench.analyse.answer import Analysis, Estimate, Fit
 from bench.analyse.select import samples_that_count
-from bench.measure.record import RunRecord, Sample, write_bytes_safely
+from bench.measure.record import RunRecord, Sample
+from bench.measure.writing import write_bytes_safely
 from bench.show.answer_mark import draw_answer
 from bench.show.caption import caption, wrap_outside_brackets
 from bench.show.direct_labels import (

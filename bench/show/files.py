@@ -8,7 +8,8 @@ import pandas as pd
 from bench.analyse.answer import Analysis
 from bench.analyse.frames import tier_frame
 from bench.analyse.tiers import make_tiers
-from bench.measure.record import RunRecord, Sample, write_text_safely
+from bench.measure.record import RunRecord, Sample
+from bench.measure.writing import write_text_safely
 from bench.show.figures import write_figure
 from bench.show.report import write_report
 from bench.show.tiers import has_choice

@@ -83,7 +83,12 @@ def read_fio(path: Path) -> tuple[FioFigures, ...]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        content = json.loads(text[text.index("{") :])
+        start = text.find("{")
+        if start < 0:
+            raise FioError(
+                f"{path}: no JSON in it; run fio with --output-format=json, and look at what it said"
+            )
+        content = json.loads(text[start:])
         output = _Output.model_validate(content)
     except OSError as error:
         raise FioError(f"{path}: {error.strerror}") from None

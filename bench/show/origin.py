@@ -42,7 +42,7 @@ UNITS: dict[str, Callable[[float], str]] = {
 CHECKS = {
     "answer": "right answer",
     "truth": "simulated truth",
-    "dtype": "dtype on this device",
+    "dtype": "matrix multiplication alone",
     "scaling": "layer-scaling error",
     "null": "price of the harness (null backend)",
 }
@@ -111,7 +111,10 @@ def fact_sections(run: RunRecord) -> tuple[Facts, ...]:
 
 def check_rows(run: RunRecord) -> tuple[tuple[str, str, str], ...]:
     """(check, what it gave, "ok" | "bad" | "" when it neither passes nor fails) of every recorded check and search."""
-    checks = [(_say_check(name), *_say_result(result)) for name, result in run.checks.items()]
+    checks = [
+        (_say_check(name), *(_say_rates(result) if name == "dtype" else _say_result(result)))
+        for name, result in run.checks.items()
+    ]
     return (*checks, *((printable(name), say_search(search), "") for name, search in run.searches.items()))
 
 
@@ -131,6 +134,17 @@ def _say_check(name: str) -> str:
     kind, colon, series = name.partition(":")
     said = CHECKS.get(kind, kind.replace("_", " "))
     return printable(f"{said} ({series})" if colon else said)
+
+
+def _say_rates(result: object) -> tuple[str, str]:
+    """What the device multiplies: "bfloat16 0.021 TFLOP/s, float32 0.137 TFLOP/s: the dtype asked for has 15.2 % …"."""
+    facts = dict(result) if isinstance(result, Mapping) else {}
+    rates, ratio = facts.get("flops_per_s"), facts.get("ratio")
+    if not isinstance(rates, Mapping) or not isinstance(ratio, (int, float)):
+        return _say_result(result)
+    said = ", ".join(f"{name} {format_named('flops_per_s', rate)}" for name, rate in rates.items())
+    beside = f": the dtype asked for has {format_share(ratio)} of the other's rate" if len(rates) > 1 else ""
+    return f"{printable(said)}{beside}", ""
 
 
 def _say_result(result: object) -> tuple[str, str]:

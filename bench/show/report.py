@@ -9,7 +9,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bench.analyse.answer import Analysis
 from bench.analyse.tiers import TierTable, make_tiers
-from bench.measure.record import RunRecord, Sample, write_text_safely
+from bench.measure.record import RunRecord, Sample
+from bench.measure.writing import write_text_safely
 from bench.show import origin, sections, tiers_figure
 from bench.show.asked import say_arms
 from bench.show.facts import device_name, main_spot, say_depth

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from bench.analyse.reuse.savings import Prices
-from bench.measure.record import write_bytes_safely
+from bench.measure.writing import write_bytes_safely
 from bench.show.log_ticks import plain_log_axis
 from bench.show.looks import layer
 from bench.show.numbers import format_tokens

@@ -29,8 +29,8 @@ from bench.show.numbers import (
     format_tokens_estimate,
     printable,
 )
-from bench.show.sentence import crossover_name, say_guess, say_interval, short_answer
-from bench.show.table import number_notices, point_rows
+from bench.show.sentence import crossover_name, say_crossing, say_guess, say_interval, short_answer
+from bench.show.table import SCALED, number_notices, point_rows
 from bench.show.tiers import tier_headings, tier_notes, tier_rows, tier_title
 
 POWERS = ("", " n", " n²")
@@ -63,7 +63,7 @@ def point_grids(run: RunRecord, analysis: Analysis) -> tuple[Grid, ...]:
         points = points_of(analysis, series)
         numbers = number_notices(points)
         headings, rows = point_rows(analysis, series, with_notices=bool(numbers))
-        notes = ["* scaled from fewer layers"] if any(point.recompute_scaled for point in points) else []
+        notes = [SCALED] if any(point.recompute_scaled or point.load_scaled for point in points) else []
         notes += [f"{number} {printable(code)}" for code, number in numbers.items()]
         grids.append(Grid(f"load by {series_label(run, series)}", headings, tuple(rows), tuple(notes)))
     return tuple(grids)
@@ -76,7 +76,7 @@ def spot_grid(run: RunRecord, analysis: Analysis) -> Grid:
             series_label(run, series),
             crossover_name(spot) + of_suffix(run, spot),
             spot.verdict.replace("_", " "),
-            "; ".join(_say_crossing(spot, index) for index in range(len(spot.crossings))) or "—",
+            "; ".join(map(say_crossing, spot.crossings)) or "—",
             "; ".join(_span(crossing.bracket) for crossing in spot.crossings) or MISSING,
             _span(spot.measured_range),
             format_tokens(spot.export_tokens),
@@ -104,13 +104,6 @@ def spot_grid(run: RunRecord, analysis: Analysis) -> Grid:
 
 def _span(bounds: tuple[int, int] | None) -> str:
     return MISSING if bounds is None else f"{format_tokens(bounds[0])}–{format_tokens(bounds[1])}"
-
-
-def _say_crossing(spot: SweetSpot, index: int) -> str:
-    crossing = spot.crossings[index]
-    turn = "" if crossing.load_wins_beyond else " (recompute wins beyond)"
-    fitted = " (extrapolated)" if crossing.extrapolated else ""
-    return format_tokens_estimate(crossing.tokens) + turn + fitted
 
 
 def tier_grid(run: RunRecord, table: TierTable) -> Grid:

@@ -19,7 +19,7 @@ from bench.show.facts import (
     storage_name,
     suspect_codes,
 )
-from bench.show.numbers import format_token_range, format_tokens, printable
+from bench.show.numbers import format_token_range, format_tokens, format_tokens_estimate, printable
 from bench.show.repeats import say_repeats
 
 SYMBOLS = {"whole": "C*", "marginal": "P*"}
@@ -80,12 +80,31 @@ def short_answer(spot: SweetSpot) -> str:
     """The verdict in a few words: for tiles and comparisons."""
     name = crossover_name(spot)
     if spot.verdict in {"crossover", "multiple_crossings"}:
-        return f"{name} = {' and '.join(format_tokens(c.tokens.value) for c in spot.crossings)} tokens"
+        return f"{name}{say_places(spot)}"
     return {
         "load_always_wins": f"no {name}: load always wins",
         "recompute_always_wins": f"no {name}: recompute always wins",
         "inconclusive": f"{name} inconclusive",
     }[spot.verdict]
+
+
+def say_places(spot: SweetSpot) -> str:
+    """Where load wins, after the name: " = 7,208 tokens", " = 700 tokens (load wins below)", or of several all."""
+    if len(spot.crossings) == 1:
+        falling = "" if spot.crossings[0].load_wins_beyond else " (load wins below)"
+        return f" = {format_tokens(spot.crossings[0].tokens.value)} tokens{falling}"
+    turns = (
+        f"{'beyond' if crossing.load_wins_beyond else 'below'} {format_tokens(crossing.tokens.value)}"
+        for crossing in spot.crossings
+    )
+    return f": load wins {' and '.join(turns)} tokens"
+
+
+def say_crossing(crossing: Crossing) -> str:
+    """Tokens with interval of one crossing, and what it is if not the usual: a falling one, an extrapolation."""
+    turn = "" if crossing.load_wins_beyond else " (recompute wins beyond)"
+    fitted = " (extrapolated)" if crossing.extrapolated else ""
+    return format_tokens_estimate(crossing.tokens) + turn + fitted
 
 
 def say_interval(crossing: Crossing) -> str:

@@ -13,15 +13,27 @@ from bench.show.explain import explain
 from bench.show.facts import load_series, points_of, series_label
 from bench.show.hybrid import HYBRID_HEADINGS, hybrid_cells, hybrid_points
 from bench.show.numbers import (
+    format_rate,
     format_rate_estimate,
     format_ratio_estimate,
+    format_seconds,
     format_seconds_estimate,
     format_share,
     format_tokens,
     printable,
 )
 
-HEADINGS = ("prefix tokens", "recompute [95 %]", "load [95 %]", "recompute/load", "GB/s", "MFU")
+HEADINGS = (
+    "prefix tokens",
+    "recompute [95 %]",
+    "load [95 %]",
+    "recompute / load",
+    "first token",  # seconds of the load that are no reading
+    "GB/s",
+    "break-even",
+    "MFU",
+)
+SCALED = "* scaled from fewer layers; of a load, the first-token step is"
 NOTICES = "notices"
 
 
@@ -42,13 +54,14 @@ def point_rows(
 
 def point_cells(point: Point) -> tuple[str, ...]:
     """The cells of one row, in the order of `HEADINGS`."""
-    scaled = " *" if point.recompute_scaled else ""
     return (
         format_tokens(point.prefix_tokens),
-        format_seconds_estimate(point.recompute_s) + scaled,
-        format_seconds_estimate(point.load_s),
+        format_seconds_estimate(point.recompute_s) + (" *" if point.recompute_scaled else ""),
+        format_seconds_estimate(point.load_s) + (" *" if point.load_scaled else ""),
         format_ratio_estimate(point.ratio),
+        format_seconds(point.first_token_s),
         format_rate_estimate(point.bytes_per_s),
+        format_rate(point.break_even_bytes_per_s),
         format_share(point.mfu),
     )
 
@@ -61,7 +74,7 @@ def number_notices(points: Sequence[Point]) -> dict[str, str]:
 
 def footnotes(run: RunRecord, points: Sequence[Point]) -> list[str]:
     """Lines below the table: what the marks mean."""
-    lines = ["* scaled from fewer layers"] if any(point.recompute_scaled for point in points) else []
+    lines = [SCALED] if any(point.recompute_scaled or point.load_scaled for point in points) else []
     known = {notice.code: notice.message for notice in run.notices}
     for code, number in number_notices(points).items():
         message = known.get(code) or explain(code)
@@ -86,11 +99,15 @@ def closing_table(run: RunRecord, analysis: Analysis) -> RenderableType:
         points = points_of(analysis, series)
         # Text, not str: names from outside must not be read as markup
         table = Table(
-            title=Text(_title(run, series)), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False
+            title=Text(_title(run, series)),
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            pad_edge=False,
+            collapse_padding=True,
         )
-        headings, rows = point_rows(analysis, series)
+        headings, rows = point_rows(analysis, series, with_notices=any(point.notices for point in points))
         for heading in headings:
-            table.add_column(Text(heading), justify="right")
+            table.add_column(Text(heading), justify="right", overflow="fold")
         for point, row in zip(points, rows, strict=True):
             wins = point.ratio is not None and point.ratio.value > 1
             table.add_row(*(Text(cell) for cell in row), style="green" if wins else None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.measure.record import write_text_safely
+from bench.measure.writing import write_text_safely
 from bench.show.table import align
 
 Tables = Mapping[str, pd.DataFrame]

@@ -15,12 +15,13 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from bench.analyse.answer import Crossing, Point
 from bench.analyse.tiers import Standing, Tier, TierTable, asked_spot, judge
-from bench.measure.record import RunRecord, write_bytes_safely
+from bench.measure.record import RunRecord
+from bench.measure.writing import write_bytes_safely
 from bench.show.facts import device_name, in_virtual_machine, say_model, say_state, series_label
 from bench.show.figures import PNG_DPI, STYLE
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR
-from bench.show.numbers import format_rate, format_tokens, format_tokens_estimate
-from bench.show.sentence import SYMBOLS
+from bench.show.numbers import format_rate, format_tokens
+from bench.show.sentence import SYMBOLS, say_crossing
 from bench.show.tiers import say_order
 
 WIDE_INCHES, NARROW_INCHES = 9.0, 4.2
@@ -92,7 +93,7 @@ def _draw_crossing(axes: Axes, row: int, crossing: Crossing, *, symbol: str) -> 
         axes.plot([low, high], [row, row], color="0.15", linewidth=2.2, zorder=2)
     axes.plot([value], [row], marker="|", markersize=15, markeredgewidth=1.6, color="0.15", zorder=5)
     axes.annotate(
-        f"{symbol} = {format_tokens_estimate(crossing.tokens)}", (value, row), (0, 9),
+        f"{symbol} = {say_crossing(crossing)}", (value, row), (0, 9),
         textcoords="offset points", ha="center", va="bottom", fontsize=7.5, parse_math=False,
         annotation_clip=False,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from bench.analyse.analysis import analyse
 from bench.catalog.config import resolve_model
 from bench.measure.folder import find_results
 from bench.measure.plan import LoadSpec, PlanError
-from bench.measure.queue_depth import QueueDepth, spread_depth
+from bench.measure.queue_depth import QueueDepth, spread_depth, spread_evenly
 from bench.measure.record import read_run, read_samples
 from bench.measure.units import parse_bytes
 from bench.show.fio_figures import (
@@ -75,7 +75,7 @@ def write(
         ChunkGeometry(resolved.geometry.layout(kv_dtype, tp), preset),
         model=resolved.name,
         engine=engine,
-        directory=str(data_dir),
+        directory=str(data_dir.absolute()),  # fio may be run from anywhere
         working_set_bytes=parsed(parse_bytes, working_set) or 0,
         in_flight=None if depth is None else depth.in_flight,
     )
@@ -88,9 +88,10 @@ def _spread(
     """Threads and depth of each for a queue depth over all, as a sweep spreads it; None where none is asked for."""
     if queue_depth is None or engine not in ENGINES:
         return None
-    backend = "posix" if engine == "psync" else "uring"
-    spec = LoadSpec(backend=backend, num_threads=num_threads, queue_depth=queue_depth)
-    return spread_depth(spec, find_backend(backend), preset.num_threads)
+    if engine != "psync":  # which has no limit of its own
+        return spread_evenly(queue_depth, num_threads, most_threads=preset.num_threads)
+    spec = LoadSpec(backend="posix", num_threads=num_threads, queue_depth=queue_depth)
+    return spread_depth(spec, find_backend("posix"), preset.num_threads)
 
 
 @fio.command("compare")

@@ -30,7 +30,8 @@ from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices, read_devices
 from bench.catalog.fields import CatalogError
 from bench.measure.plan import PlanError
-from bench.measure.record import RunRecord, read_run, read_samples, write_bytes_safely
+from bench.measure.record import RunRecord, read_run, read_samples
+from bench.measure.writing import write_bytes_safely
 from bench.show.calculated import writing
 from bench.show.facts import asked_spot, device_name, load_series, storage_name
 from bench.show.files import write_frame

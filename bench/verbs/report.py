@@ -10,8 +10,9 @@ from bench.analyse.analysis import analyse
 from bench.analyse.answer import Analysis
 from bench.analyse.frames import crossover_frame, summary_frame
 from bench.analyse.tiers import make_tiers
-from bench.measure.record import RunRecord, Sample, WriteError, read_run, read_samples, writing_results
+from bench.measure.record import RunRecord, Sample, read_run, read_samples
 from bench.measure.runner import NOTHING_MEASURED
+from bench.measure.writing import WriteError, writing_results
 from bench.show.files import write_results
 from bench.show.hybrid import describe_hybrids
 from bench.show.numbers import printable

@@ -65,7 +65,10 @@ def sweep(
         int | None, option("reading threads; default the layout's, searched for layout best")
     ] = None,
     queue_depth: Annotated[
-        int | None, option("reads in flight over all threads; of posix, the threads; default the layout's")
+        int | None,
+        option(
+            "jobs (parts of chunks) in flight over all threads; of posix, the threads; default the layout's"
+        ),
     ] = None,
     backend_option: Annotated[
         list[str] | None,

@@ -11,18 +11,21 @@ from kvio.backends.bucket_address import read_address
 from kvio.backends.gds import MOST_READS, GdsBackend, try_gds
 from kvio.backends.hostmem import HostMemReader
 from kvio.backends.mooncake import MOST_IN_FLIGHT as MOONCAKE_IN_FLIGHT
+from kvio.backends.mooncake import READS_AT_ONCE as MOONCAKE_AT_ONCE
 from kvio.backends.mooncake import MooncakeBackend
 from kvio.backends.mooncake_address import OPTIONS as MOONCAKE_OPTIONS
 from kvio.backends.mooncake_address import read_mooncake
 from kvio.backends.mooncake_depot import MooncakeDepot
 from kvio.backends.mooncake_probe import probe_store
 from kvio.backends.nixl import MOST_IN_FLIGHT as NIXL_IN_FLIGHT
+from kvio.backends.nixl import READS_AT_ONCE as NIXL_AT_ONCE
 from kvio.backends.nixl import make_gds, make_objects, make_posix
 from kvio.backends.nixl_plugin import POSIX_OPTIONS
 from kvio.backends.nixl_probe import probe_gds, probe_obj, probe_posix
 from kvio.backends.null import NullReader
 from kvio.backends.objects import ObjectDepot
 from kvio.backends.pinned import MOST_IN_FLIGHT as PINNED_IN_FLIGHT
+from kvio.backends.pinned import READS_AT_ONCE as PINNED_AT_ONCE
 from kvio.backends.pinned import hold_pinned, make_pinned, try_pinned
 from kvio.backends.posix import PosixReader
 from kvio.backends.protocol import Backend, KVIOError, ServerAddress, Unavailable
@@ -54,6 +57,7 @@ class BackendKind:
         from_storage: True when the bytes come from files at the time of the read.
         into: what its targets are: bounce buffers in host memory, or staging memory on the device.
         most_in_flight: jobs that one thread can keep in flight; 1 where queue depth comes from threads.
+        reads_at_once: `Backend.reads_at_once`.
         options: names and meanings of the options that it understands.
         depot: where the chunks lie, given the options and the directory of the files; None reads the files.
         needs_gpu: it cannot be measured where the device is the CPU.
@@ -69,6 +73,7 @@ class BackendKind:
     from_storage: bool
     into: Literal["host", "device"] = "host"
     most_in_flight: int = 1
+    reads_at_once: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     depot: Callable[[Mapping[str, str], Path], Depot] | None = None
     server: Callable[[Mapping[str, str]], ServerAddress] | None = None
@@ -106,6 +111,7 @@ BACKENDS: dict[str, BackendKind] = {
         from_storage=False,
         into="device",
         most_in_flight=PINNED_IN_FLIGHT,
+        reads_at_once=PINNED_AT_ONCE,
         depot=hold_pinned,
         needs_gpu=True,
         probe=try_pinned,
@@ -137,6 +143,7 @@ BACKENDS: dict[str, BackendKind] = {
         moves_bytes=True,
         from_storage=True,
         most_in_flight=NIXL_IN_FLIGHT,
+        reads_at_once=NIXL_AT_ONCE,
         options=POSIX_OPTIONS,
         probe=probe_posix,
     ),
@@ -147,6 +154,7 @@ BACKENDS: dict[str, BackendKind] = {
         from_storage=True,
         into="device",
         most_in_flight=NIXL_IN_FLIGHT,
+        reads_at_once=NIXL_AT_ONCE,
         needs_gpu=True,
         probe=probe_gds,
     ),
@@ -156,6 +164,7 @@ BACKENDS: dict[str, BackendKind] = {
         moves_bytes=True,
         from_storage=True,
         most_in_flight=NIXL_IN_FLIGHT,
+        reads_at_once=NIXL_AT_ONCE,
         options=BUCKET_OPTIONS,
         depot=ObjectDepot,
         server=read_address,
@@ -167,6 +176,7 @@ BACKENDS: dict[str, BackendKind] = {
         moves_bytes=True,
         from_storage=True,
         most_in_flight=MOONCAKE_IN_FLIGHT,
+        reads_at_once=MOONCAKE_AT_ONCE,
         options=MOONCAKE_OPTIONS,
         depot=MooncakeDepot,
         server=read_mooncake,
@@ -179,6 +189,7 @@ BACKENDS: dict[str, BackendKind] = {
         from_storage=True,
         into="device",
         most_in_flight=MOST_READS,
+        reads_at_once=MOST_READS,
         options=GDS_OPTIONS,
         read_path=read_path_counters,
         probe=try_gds,

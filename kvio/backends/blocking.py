@@ -35,6 +35,7 @@ class BlockingBackend:
     """One job in flight, read while it is waited for; queue depth comes from threads."""
 
     queue_depth = 1
+    reads_at_once: int | None = None
     notices: tuple[str, ...] = ()
 
     def __init__(self, reader: Reader) -> None:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,24 @@ ON_THE_CPU = "--backend-option gds.compat=on, or --backend posix"
 NO_DRIVER = "there is no libcuda.so.1, which kvikio loads even to read into host memory"
 
 
+@dataclass(slots=True)
+class _Flight:
+    """A job: its reads that are to begin, and those that have begun with their futures, in order."""
+
+    ticket: int
+    buffer: Any
+    waiting: deque[Read]
+    begun: deque[tuple[Read, Any]] = field(default_factory=deque)
+
+    @property
+    def is_done(self) -> bool:
+        return not self.waiting and all(future.done() for _, future in self.begun)
+
+    def reads(self, path: Path) -> bool:
+        """Whether this file is still to be read."""
+        return any(read.path == path for read in (*self.waiting, *(read for read, _ in self.begun)))
+
+
 class GdsBackend:
     """One thread's reads, which kvikio's pool carries out.
 
@@ -41,6 +60,7 @@ class GdsBackend:
     """
 
     name = "gds"
+    reads_at_once: int | None = MOST_READS
 
     def __init__(self, setting: BackendSetting) -> None:
         self._options = parse_gds_options(setting.options)
@@ -50,7 +70,8 @@ class GdsBackend:
         self.queue_depth = min(setting.queue_depth, MOST_READS)
         self.notices: tuple[str, ...] = ()
         self._handles: OrderedDict[Path, Any] = OrderedDict()
-        self._in_flight: deque[tuple[int, deque[tuple[Read, Any]]]] = deque()
+        self._in_flight: deque[_Flight] = deque()
+        self._num_begun = 0  # reads that kvikio has
         self._buffers: dict[int, Any] = {}  # by slot: what kvikio takes for the memory of a target
         self._registered: list[Any] = []
         SHARED.join(self)
@@ -116,53 +137,61 @@ class GdsBackend:
         SHARED.give_back(HELD)
 
     def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
-        """Hand the reads to kvikio's pool.
+        """Hand the reads to kvikio's pool, as far as it has fewer than `MOST_READS` of this thread.
 
         Raises:
             KVIOError: a read is not aligned, so that a part of it would take another way in silence.
         """
         if self._direct:
             require_aligned(reads, target.address)
-        buffer, begun = self._buffers[target.slot], deque[tuple[Read, Any]]()
-        self._in_flight.append((ticket, begun))
-        for read in reads:
-            place = buffer[read.buffer_offset : read.buffer_offset + read.num_bytes]
-            handle = self._handles[read.path]
-            begun.append(
-                (read, handle.pread(place, read.num_bytes, read.file_offset, self._options.task_bytes))
-            )
+        self._in_flight.append(_Flight(ticket, self._buffers[target.slot], deque(reads)))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin what may begin, the oldest first."""
+        for flight in self._in_flight:
+            while flight.waiting and self._num_begun < MOST_READS:
+                read = flight.waiting.popleft()
+                place = flight.buffer[read.buffer_offset : read.buffer_offset + read.num_bytes]
+                pread = self._handles[read.path].pread
+                future = pread(place, read.num_bytes, read.file_offset, self._options.task_bytes)
+                flight.begun.append((read, future))
+                self._num_begun += 1
 
     def wait(self) -> Sequence[Arrival]:
         """The oldest job, once it is done, and those behind it that are done too."""
         if not self._in_flight:
             raise KVIOError("gds: nothing is in flight")
         arrivals = [self._finish_oldest()]
-        while self._in_flight and all(future.done() for _, future in self._in_flight[0][1]):
+        while self._in_flight and self._in_flight[0].is_done:
             arrivals.append(self._finish_oldest())
         return arrivals
 
     def _finish_oldest(self) -> Arrival:
-        ticket, begun = self._in_flight[0]
+        flight = self._in_flight[0]
         arrived = 0
-        while begun:  # a future gives its result once, also to `drain` after a failure
-            arrived += _finish(*begun.popleft())
+        while flight.begun:  # a future gives its result once, also to `drain` after a failure
+            read, future = flight.begun.popleft()
+            self._num_begun -= 1
+            arrived += _finish(read, future)
+            self._begin()
         self._in_flight.popleft()
-        return Arrival(ticket, arrived)
+        return Arrival(flight.ticket, arrived)
 
     def shut(self, path: Path) -> None:
         """Close `path`, unless a job in flight reads it."""
-        busy = any(read.path == path for _, begun in self._in_flight for read, _ in begun)
-        if not busy and path in self._handles:
+        if path in self._handles and not any(flight.reads(path) for flight in self._in_flight):
             self._shut(path)
 
     def drain(self) -> None:
         """Wait for every read that was begun; the first failure was told already."""
         while self._in_flight:
-            for _, future in self._in_flight.popleft()[1]:
+            for _, future in self._in_flight.popleft().begun:
                 try:
                     future.get()
                 except RuntimeError:  # told by `wait`, or of a load that failed anyway
                     continue
+        self._num_begun = 0
 
     def close(self) -> None:
         """Drain, close every file, deregister the targets; safe to call twice."""

@@ -10,7 +10,7 @@ from kvio.backends.setting import BackendSetting, HostMemory
 
 
 class HostMemReader:
-    """Reads files that the setting's `HostMemory` holds."""
+    """Reads what the setting's `HostMemory` holds of files."""
 
     name = "hostmem"
 
@@ -25,20 +25,20 @@ class HostMemReader:
         Raises:
             KVIOError: it is not.
         """
-        if path not in self._memory.held:
+        if not self._memory.held.has(path):
             raise KVIOError(f"{path}: not held in memory; hold it before it is timed")
 
     def read(self, reads: Sequence[Read], target: memoryview) -> int:
         """Bytes copied into `target`.
 
         Raises:
-            ShortReadError: the held file ends before the read does.
+            ShortReadError: what is held ends before the read does.
         """
         into = np.frombuffer(target, np.uint8)
         arrived = 0
         for read in reads:
-            held = np.frombuffer(self._memory.held[read.path], np.uint8)
-            found = held[read.file_offset : read.file_offset + read.num_bytes]
+            content, start = self._memory.held.find(read) or (b"", 0)
+            found = np.frombuffer(content, np.uint8)[start : start + read.num_bytes]
             if len(found) != read.num_bytes:
                 raise ShortReadError(
                     f"{read.path}: {len(found)} of {read.num_bytes} bytes held at offset {read.file_offset}"

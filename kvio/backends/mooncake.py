@@ -12,10 +12,11 @@ from kvio.backends.mooncake_address import read_mooncake
 from kvio.backends.mooncake_client import INVALID, NOT_FOUND, NOTHING_UNDER_WAY, say, shared_client
 from kvio.backends.mooncake_depot import Keys, Placed
 from kvio.backends.mooncake_server import find_master
-from kvio.backends.protocol import Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
+from kvio.backends.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
 from kvio.backends.setting import BackendSetting
 
-MOST_IN_FLIGHT = 128
+MOST_IN_FLIGHT = 128  # jobs
+READS_AT_ONCE = NO_LIMIT
 _KEPT: list[
     memoryview
 ] = []  # memory that a transfer which failed may still write into; until this process ends
@@ -54,6 +55,7 @@ class MooncakeBackend:
     """
 
     name = "mooncake"
+    reads_at_once: int | None = READS_AT_ONCE
     notices: tuple[str, ...] = ()
 
     def __init__(self, setting: BackendSetting) -> None:

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import xxhash
 
@@ -89,8 +88,6 @@ class MooncakeDepot:
     Raises:
         KVIOError: an option is wrong, or `root` is in no scratch directory.
     """
-
-    when: Literal["sample", "run"] = "run"
 
     def __init__(self, options: Mapping[str, str], root: Path) -> None:
         self._address: MooncakeAddress = read_mooncake(options)

@@ -28,10 +28,11 @@ from kvio.backends.nixl_plugin import (
 from kvio.backends.objects import object_key
 from kvio.backends.opened import OpenedFiles
 from kvio.backends.posix import require_aligned
-from kvio.backends.protocol import Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
+from kvio.backends.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
 from kvio.backends.setting import BackendSetting
 
-MOST_IN_FLIGHT = 64
+MOST_IN_FLIGHT = 64  # jobs
+READS_AT_ONCE = NO_LIMIT
 NAMES: dict[Plugin, str] = {"POSIX": "nixl", "GDS_MT": "nixl-gds", "OBJ": "nixl-obj"}
 
 
@@ -63,6 +64,7 @@ class NixlBackend:
         KVIOError: NIXL is not installed, an option is wrong, or the plugin cannot be made.
     """
 
+    reads_at_once: int | None = READS_AT_ONCE
     notices: tuple[str, ...] = ()
 
     def __init__(self, setting: BackendSetting, plugin: Plugin) -> None:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
 
 import xxhash
 
@@ -68,8 +67,6 @@ class ObjectDepot:
     Raises:
         KVIOError: obstore is not installed, no bucket is named, or `root` is in no scratch directory.
     """
-
-    when: Literal["sample", "run"] = "run"
 
     def __init__(self, options: Mapping[str, str], root: Path) -> None:
         self._address = read_address(options)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from kvio.backends.protocol import Backend, Unavailable
+from kvio.backends.protocol import NO_LIMIT, Backend, Unavailable
 from kvio.backends.setting import BackendSetting
 from kvio.backends.trial import try_reading
 from kvio.depot import Depot
 
-MOST_IN_FLIGHT = 64  # copies of one thread; more than two keep no link busier
+MOST_IN_FLIGHT = 64  # jobs of one thread; more than two keep no link busier
+READS_AT_ONCE = NO_LIMIT
 
 
 def make_pinned(setting: BackendSetting) -> Backend:

@@ -123,17 +123,28 @@ class UnavailableError(KVIOError):
         self.why = why
 
 
+NO_LIMIT = 1 << 30  # of reads in flight: as many as the jobs in flight have
+
+
+def most_reads(num_jobs: int, reads_per_job: int, at_once: int | None) -> int:
+    """Reads in flight at most, when so many jobs are; `at_once` as a `Backend` says it."""
+    return num_jobs if at_once is None else min(num_jobs * reads_per_job, at_once)
+
+
 class Backend(Protocol):
     """Reads jobs into targets, several at once.  One object per reading thread; not shared between threads.
 
     Args:
         name: the key in `BACKENDS`.
-        queue_depth: jobs that may be in flight at once, each with one read at a time.
+        queue_depth: jobs that may be in flight at once.
+        reads_at_once: reads in flight at most, of a backend that begins all reads of a job together; None for one that
+            begins the next read of a job when the one before has arrived.
         notices: codes of what makes its reads suspect or slower than they could be, known after `attach`.
     """
 
     name: str
     queue_depth: int
+    reads_at_once: int | None
     notices: tuple[str, ...]
 
     def attach(self, targets: Sequence[Target]) -> None:

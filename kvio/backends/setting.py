@@ -4,21 +4,20 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from kvio.backends.protocol import KVIOError
 from kvio.depot import Depot
+from kvio.spans import Span, SpanMap, whole_files
 
 
 @dataclass(slots=True)
 class HostMemory:
-    """A depot in DRAM: files by path, shared by the threads that read them."""
+    """A depot in DRAM: parts of files, shared by the threads that read them."""
 
-    held: dict[Path, bytes] = field(default_factory=dict)
+    held: SpanMap[bytes] = field(default_factory=SpanMap)
     name: str = "host memory"
-    when: Literal["sample", "run"] = "sample"
 
     def begin(self) -> None:
         """Nothing outlives a process in its memory."""
@@ -30,24 +29,35 @@ class HostMemory:
         packed_bytes: int | None = None,
         before_each: Callable[[], None] | None = None,
     ) -> None:
-        """Hold these files and no others.
+        """Hold these files and nothing else.
 
         Raises:
             KVIOError: a file cannot be read.
         """
-        self.held = {path: self.held[path] for path in paths if path in self.held}
-        for path in paths:
-            if path not in self.held:
-                if before_each is not None:
-                    before_each()
+        if before_each is not None:
+            for _ in paths:
+                before_each()
+        self.hold(whole_files(paths))
+
+    def hold(self, spans: Sequence[Span]) -> None:
+        """Hold these parts of files and nothing else.
+
+        Raises:
+            KVIOError: a file cannot be read.
+        """
+        self.held.keep(spans)
+        for span in spans:
+            if span not in self.held.contents:
                 try:
-                    self.held[path] = path.read_bytes()
+                    with span.path.open("rb") as stream:
+                        stream.seek(span.start)
+                        self.held.put(span, stream.read(span.num_bytes))
                 except OSError as error:
-                    raise KVIOError(f"{path}: {error.strerror}") from error
+                    raise KVIOError(f"{span.path}: {error.strerror}") from error
 
     def withdraw(self) -> None:
         """Hold nothing."""
-        self.held = {}
+        self.held.keep([])
 
 
 class SimulatedDevice:

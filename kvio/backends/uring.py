@@ -53,6 +53,7 @@ class UringBackend:
     """As many jobs in flight as the setting's queue depth, one read of each."""
 
     name = "uring"
+    reads_at_once: int | None = None
 
     def __init__(self, setting: BackendSetting) -> None:
         if not 1 <= setting.queue_depth <= MOST_IN_FLIGHT:

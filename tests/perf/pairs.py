@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.analyse.answer import Estimate
 from bench.analyse.stats import summarise_positive
-from bench.measure.record import write_text_safely
+from bench.measure.writing import write_text_safely
 
 PERF_RESULTS = Path(__file__).parents[2] / "results" / "perf"
 

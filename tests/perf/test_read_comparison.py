@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.measure.record import write_text_safely
+from bench.measure.writing import write_text_safely
 from kvio.scratch import open_scratch
 from tests.perf.contender_fio import fio_version
 from tests.perf.contender_packages import close_children

@@ -14,7 +14,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.analyse.analysis import analyse
 from bench.analyse.answer import SweetSpot
-from bench.measure.record import read_run, read_samples, write_text_safely
+from bench.measure.record import read_run, read_samples
+from bench.measure.writing import write_text_safely
 from tests.perf.pairs import PERF_RESULTS
 
 NUM_PAIRS = 10

@@ -16,7 +16,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.analyse.reuse.compiled import numba
-from bench.measure.record import write_text_safely
+from bench.measure.writing import write_text_safely
 from tests.perf.pairs import PERF_RESULTS
 
 pytestmark = pytest.mark.skipif(numba is None, reason="numba is not installed: pip install 'kvcross[reuse]'")

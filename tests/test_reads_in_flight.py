@@ -1,0 +1,210 @@
+"""Reads in flight are counted as reads, also where a backend begins all those of a job together."""
+
+import os
+import shlex
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bench.measure.plan import LoadSpec, Plan
+from bench.measure.setup import work_out
+from bench.show.fio_match import differences, reading_of, say_job
+from kvio.backends import BACKENDS, gds
+from kvio.backends.blocking import BlockingBackend
+from kvio.backends.gds import MOST_READS, GdsBackend
+from kvio.backends.mooncake import MooncakeBackend
+from kvio.backends.nixl import NixlBackend
+from kvio.backends.protocol import NO_LIMIT, DeviceTarget, Read, most_reads
+from kvio.backends.setting import BackendSetting
+from kvio.backends.uring import UringBackend
+from kvio.blocks import KVBlocks
+from kvio.chunks import ChunkGeometry
+from kvio.jobs import plan_jobs
+from kvio.loader import ChunkLoader
+from kvio.pinned import PinnedBackend
+from kvio.presets import adapt_preset, find_preset
+from kvio.store import ChunkStore
+from tests.sweeps import make_run
+from tests.test_cli import run_bench
+from tests.test_fio_match import _as_fio_says
+from tests.test_lane import CPU, LAYOUT, Clock, LastFirst
+
+READS = 8  # of a job: a chunk of four layers, keys and values apart
+
+
+def _run_in_order(backend: LastFirst, clock: Clock, folder: Path) -> tuple[int, float | None]:
+    """The depths of a load of two jobs."""
+    preset = adapt_preset(find_preset("sglang-layer-first"), chunk_tokens=4)
+    store = ChunkStore.create(folder, ChunkGeometry(LAYOUT, preset), num_chunks=2, seed=1)
+    jobs = plan_jobs(store, range(2), first_token=0, prefix_tokens=8)
+    assert [len(job.reads) for job in jobs] == [READS, READS]
+    loader = ChunkLoader(store.geometry, lambda: backend, device=CPU, now_s=clock.now_s)
+    try:
+        split = loader.load(KVBlocks(LAYOUT, 8, CPU), jobs)
+    finally:
+        loader.close()
+    return split.queue_depth, split.achieved_queue_depth
+
+
+@pytest.mark.parametrize(
+    ("at_once", "queue_depth", "read_seconds"),
+    [
+        # opened at 0.25 and 0.5 s, arrived at 1.5 and 2.5 s, when the load ends: so many reads in flight in between
+        (None, 2, 1 * 0.25 + 2 * 1 + 1 * 1),
+        (NO_LIMIT, 2 * READS, 8 * 0.25 + 16 * 1 + 8 * 1),
+        (5, 5, 5 * 0.25 + 5 * 1 + 5 * 1),
+        (12, 12, 8 * 0.25 + 12 * 1 + 8 * 1),
+    ],
+    ids=["one of each job", "all", "at most 5", "at most 12"],
+)
+def test_the_depth_counts_the_reads_that_are_in_flight_together(
+    tmp_path: Path, at_once: int | None, queue_depth: int, read_seconds: float
+) -> None:
+    clock = Clock()
+    backend = LastFirst(2, clock)
+    backend.reads_at_once = at_once
+    assert _run_in_order(backend, clock, tmp_path) == (
+        queue_depth,
+        pytest.approx(read_seconds / 2.5, rel=1e-12),
+    )
+
+
+def test_every_backend_says_what_its_entry_says() -> None:
+    together = {
+        "hostmem-pinned": PinnedBackend,
+        "mooncake": MooncakeBackend,
+        "gds": GdsBackend,
+    } | dict.fromkeys(("nixl", "nixl-gds", "nixl-obj"), NixlBackend)
+    for name, kind in BACKENDS.items():
+        one_by_one = UringBackend if name == "uring" else BlockingBackend
+        assert together.get(name, one_by_one).reads_at_once == kind.reads_at_once, name
+    assert {name for name, kind in BACKENDS.items() if kind.reads_at_once is not None} == set(together)
+    assert [most_reads(4, 72, at_once) for at_once in (None, 64, NO_LIMIT)] == [4, 64, 288]
+
+
+@pytest.mark.parametrize(
+    ("backend", "layout", "queue_depth", "recorded"),
+    [
+        ("nixl", "sglang-layer-first", None, 288),
+        ("gds", "sglang-layer-first", None, 64),
+        ("uring", "sglang-layer-first", None, 4),
+        ("posix", "sglang-layer-first", None, 1),
+        ("nixl", "lmcache-raw", 8, 16),
+        ("hostmem-pinned", "mlperf-npy", 4, 8),
+        ("nixl", "best", 16, 16),
+    ],
+)
+def test_a_series_records_the_reads_of_all_its_jobs(
+    backend: str, layout: str, queue_depth: int | None, recorded: int
+) -> None:
+    spec = LoadSpec(backend=backend, preset=layout, queue_depth=queue_depth)
+    setup = work_out(Plan(model="qwen3-8b", loads=(spec,)))
+    assert setup.series[spec.series].settings["queue_depth"] == recorded
+
+
+@pytest.mark.parametrize("backend", ["nixl", "uring", "posix"])
+def test_the_job_of_fio_for_a_series_keeps_as_many_reads_in_flight(tmp_path: Path, backend: str) -> None:
+    spec = LoadSpec(backend=backend, preset="sglang-layer-first")
+    setup = work_out(Plan(model="qwen3-8b", loads=(spec,)))
+    run = make_run(series=setup.series, model_name=setup.model.name, plan=setup.plan)
+    command = shlex.split(say_job(run, spec.series))
+    assert command[:4] == ["python", "-m", "bench", "fio"]
+    done = run_bench(*command[3:], "--working-set", "64GiB", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert differences(_as_fio_says(done.stdout, tmp_path), reading_of(run, spec.series)) == ()
+
+
+class Pool:
+    """Stands for kvikio: counts the reads that it was given and that nobody has waited for."""
+
+    def __init__(self) -> None:
+        self.open: set[Path] = set()
+        self.in_flight = self.most = 0
+
+    def CuFile(self, path: Path) -> "Handle":  # noqa: N802 - kvikio's name
+        self.open.add(path)
+        return Handle(self, path)
+
+
+class Handle:
+    def __init__(self, pool: Pool, path: Path) -> None:
+        self._pool = pool
+        self._path = path
+
+    def pread(self, place: object, num_bytes: int, offset: int, task_bytes: int) -> "Future":
+        assert self._path in self._pool.open
+        self._pool.in_flight += 1
+        self._pool.most = max(self._pool.most, self._pool.in_flight)
+        content = self._path.read_bytes()[offset : offset + num_bytes]
+        place[:] = torch.frombuffer(bytearray(content), dtype=torch.uint8).numpy()  # type: ignore[index]
+        return Future(self._pool, len(content))
+
+    def is_direct_io_supported(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._pool.open.discard(self._path)
+
+
+class Future:
+    def __init__(self, pool: Pool, num_bytes: int) -> None:
+        self._pool = pool
+        self._num_bytes = num_bytes
+
+    def done(self) -> bool:
+        return True
+
+    def get(self) -> int:
+        self._pool.in_flight -= 1
+        return self._num_bytes
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+    made = Pool()
+    monkeypatch.setattr(gds, "join_process", lambda configuration: SimpleNamespace(kvikio=made))
+    monkeypatch.setattr(gds, "find_driver_kind", lambda: "gpu")
+    yield made
+    assert (made.in_flight, made.open) == (0, set())
+
+
+def _gds(num_jobs: int, num_bytes: int) -> tuple[GdsBackend, list[DeviceTarget]]:
+    backend = GdsBackend(BackendSetting(queue_depth=num_jobs, options={"compat": "on"}))
+    targets = [DeviceTarget(n, torch.zeros(num_bytes, dtype=torch.uint8)) for n in range(num_jobs)]
+    backend.attach(targets)
+    return backend, targets
+
+
+def test_gds_has_64_reads_of_a_thread_in_flight_at_most_and_brings_all(tmp_path: Path, pool: Pool) -> None:
+    content = os.urandom(200 * 16)
+    path = tmp_path / "chunk"
+    path.write_bytes(content)
+    backend, targets = _gds(3, len(content))
+    backend.open(path)
+    for ticket, target in enumerate(targets):
+        backend.submit(ticket, [Read(path, 16 * n, 16, 16 * n) for n in range(200)], target)
+    backend.shut(path)  # still to be read
+    arrivals = deque[tuple[int, int]]()
+    while len(arrivals) < 3:
+        arrivals.extend((arrival.ticket, arrival.num_bytes) for arrival in backend.wait())
+    assert list(arrivals) == [(n, len(content)) for n in range(3)]
+    assert [bytes(target.tensor.numpy()) for target in targets] == [content] * 3
+    assert pool.most == MOST_READS == 64
+    backend.close()
+
+
+def test_gds_forgets_reads_that_were_never_begun_and_goes_on(tmp_path: Path, pool: Pool) -> None:
+    path = tmp_path / "chunk"
+    path.write_bytes(bytes(4096))
+    backend, (target,) = _gds(1, 4096)
+    for _ in range(2):
+        backend.open(path)
+        backend.submit(0, [Read(path, 16 * n, 16, 16 * n) for n in range(200)], target)
+        assert pool.in_flight == 64
+        backend.drain()
+        assert pool.in_flight == 0
+    backend.close()
