@@ -160,6 +160,8 @@ def test_the_policy_is_told_which_ways_to_load_are_left(tmp_path: Path) -> None:
 
     source = Scripted(SeriesFailed("s3/best", "no answer"), JobDone())
     writer = SampleWriter(tmp_path)
-    run_rounds(rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock)
+    run_rounds(
+        rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock, keep=lambda: None
+    )
     writer.close()
     assert told == [("posix/best", "s3/best"), ("posix/best",)]

@@ -89,7 +89,15 @@ def _sweep(
     )
     observer, writer = Silent(), SampleWriter(tmp_path)
     source = Timed(clock, missing, stopped_s, startup_s)
-    run_rounds(rounds, source=source, policy=choose_lengths, writer=writer, observer=observer, clock=clock)
+    run_rounds(
+        rounds,
+        source=source,
+        policy=choose_lengths,
+        writer=writer,
+        observer=observer,
+        clock=clock,
+        keep=lambda: None,
+    )
     writer.close()
     return rounds, observer
 

@@ -78,7 +78,15 @@ def _all_lengths(progress: Progress) -> tuple[int, ...]:
 def _run(rounds: Rounds, source: Source, tmp_path: Path, clock: VirtualClock) -> Silent:
     observer = Silent()
     writer = SampleWriter(tmp_path)
-    run_rounds(rounds, source=source, policy=_all_lengths, writer=writer, observer=observer, clock=clock)
+    run_rounds(
+        rounds,
+        source=source,
+        policy=_all_lengths,
+        writer=writer,
+        observer=observer,
+        clock=clock,
+        keep=lambda: None,
+    )
     writer.close()
     return observer
 
@@ -148,7 +156,9 @@ def test_lengths_that_do_not_fit_are_dropped_with_a_notice(tmp_path: Path) -> No
 
     source = Scripted(CaseRefused(Case("recompute", "recompute", 400), "out of memory"), JobDone())
     writer = SampleWriter(tmp_path)
-    run_rounds(rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock)
+    run_rounds(
+        rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock, keep=lambda: None
+    )
     writer.close()
     assert asked == [(100, 200, 400), (100, 200)]
     assert [notice.code for notice in rounds.notices] == ["lengths_dropped", "series_unmeasured"]
@@ -217,7 +227,9 @@ def _run_twice(rounds: Rounds, source: Source, folder: Path, clock: VirtualClock
         return progress.allowed if len(asked) < 3 else End("enough")
 
     writer = SampleWriter(folder)
-    run_rounds(rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock)
+    run_rounds(
+        rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock, keep=lambda: None
+    )
     writer.close()
     return asked
 

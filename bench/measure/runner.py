@@ -1,7 +1,7 @@
 """The rounds of a sweep: ask the policy, measure in a fresh process, append, until done or out of budget."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,9 +71,20 @@ class Rounds:
 
 
 def run_rounds(
-    rounds: Rounds, *, source: Source, policy: Policy, writer: SampleWriter, observer: Observer, clock: Clock
+    rounds: Rounds,
+    *,
+    source: Source,
+    policy: Policy,
+    writer: SampleWriter,
+    observer: Observer,
+    clock: Clock,
+    keep: Callable[[], None],
 ) -> None:
-    """Measure round after round; every sample is on the disk before the next begins."""
+    """Measure round after round; every sample is on the disk before the next begins.
+
+    Args:
+        keep: called after each round that has left a notice, to write it down: a kill takes the rest.
+    """
     while True:
         left_s = rounds.deadline_s - clock.now_s()
         rounds.first_left_s = left_s if rounds.first_left_s is None else rounds.first_left_s
@@ -84,7 +95,10 @@ def run_rounds(
             _notice_rest(rounds, wanted, left_s=left_s)
             return
         observer.on_round(rounds.next_round, _lengths_of(job))
+        known = len(rounds.notices)
         _measure_round(rounds, job, source=source, writer=writer, observer=observer, clock=clock)
+        if len(rounds.notices) > known:
+            keep()
         rounds.next_round += 1
 
 

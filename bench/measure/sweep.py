@@ -185,7 +185,7 @@ def _measure(
     )
     settled = find_settings(search, rounds, site, decide=hands.search, observer=hands.observer)
     held.run = rounds.run = settled
-    write_run(folder, settled)
+    _write_header(folder, held)
     run_rounds(
         rounds,
         source=site.source,
@@ -193,21 +193,26 @@ def _measure(
         writer=held.writer,
         observer=hands.observer,
         clock=site.clock,
+        keep=lambda: _write_header(folder, held),
     )
 
 
 def _finish(setup: Setup, site: Site, folder: Path, *, held: _Held, state: str) -> None:
-    """Take back what lies elsewhere, close the file of samples, and write the last header."""
-    left = () if site.depots is None else site.depots.withdraw()
+    """Close the file of samples, write the last header, then take back what lies elsewhere, which may take long."""
     if held.writer is not None:
         held.writer.close()
-    notices = [
-        *held.run.notices,
-        *left,
-        *(held.rounds.notices if held.rounds else ()),
-        *(notice_repeats(setup, site, held.rounds.taken) if held.rounds else ()),
-    ]
-    latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
+    repeats = notice_repeats(setup, site, held.rounds.taken) if held.rounds else ()
     finished = datetime.now(UTC).isoformat(timespec="seconds")
-    ended = {"state": state, "finished_utc": finished, "notices": tuple(latest.values())}
-    write_run(folder, held.run.model_copy(update=ended))
+    held.run = held.run.model_copy(update={"state": state, "finished_utc": finished})
+    _write_header(folder, held, repeats)
+    left = () if site.depots is None else site.depots.withdraw()
+    if left:
+        _write_header(folder, held, (*repeats, *left))
+
+
+def _write_header(folder: Path, held: _Held, more: Sequence[Notice] = ()) -> None:
+    """The header as far as the sweep has come; of each thing that is said again, the latest."""
+    rounds = held.rounds.notices if held.rounds else ()
+    notices = (*held.run.notices, *rounds, *more)
+    latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
+    write_run(folder, held.run.model_copy(update={"notices": tuple(latest.values())}))

@@ -4,6 +4,7 @@ All of them end with the process that started them, even by kill -9, and with th
 master's address lies in the run's scratch directory, for the processes that read.
 """
 
+import select
 import socket
 import subprocess
 import sys
@@ -33,7 +34,7 @@ ROOM_SHARE, ROOM_BYTES, ALIGN_BYTES = (
 )  # beyond the objects' own bytes: the allocator's rounding
 CLIENT_LIMIT_S = 60  # a busy machine's segment must not be taken for dead; Mooncake's own is 10 s
 LEAVE_LIMIT_S = 10.0
-READY = b"ready\n"
+READY, SILENT = b"ready\n", f"it says nothing for {READY_LIMIT_S:g} s".encode()
 
 
 def find_master(address: MooncakeAddress, directory: Path | None) -> str:
@@ -147,7 +148,8 @@ class Segment:
             command = [sys.executable, "-m", __name__, master, str(num_bytes)]
             self._process = start_child(command, folder=folder, log=log, talks=True)
         assert self._process.stdout is not None
-        said = self._process.stdout.readline()
+        talks, _, _ = select.select([self._process.stdout], [], [], READY_LIMIT_S)  # a stopped one never does
+        said = self._process.stdout.readline() if talks else SILENT
         if said != READY:
             self.stop()
             why = said.decode(errors="replace").strip() or _last_line(folder / LOG_NAME)
