@@ -1,6 +1,6 @@
 """Where chunks lie for a backend that does not read the local files: memory, objects on a server."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -27,12 +27,19 @@ class Depot(Protocol):
             KVIOError: not there, or not permitted.
         """
 
-    def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
+    def place(
+        self,
+        paths: Sequence[Path],
+        *,
+        packed_bytes: int | None = None,
+        before_each: Callable[[], None] | None = None,
+    ) -> None:
         """Hold these files, whole; of a depot of samples, nothing else.
 
         Args:
             paths: the files.
             packed_bytes: `ChunkGeometry.packed_bytes`, for stores whose objects are the stack's own.
+            before_each: called before each file; what it raises ends the placing.
 
         Raises:
             KVIOError: a file cannot be read or placed, or comes back with other bytes.

@@ -57,13 +57,22 @@ class PinnedMemory:
     def begin(self) -> None:
         """Nothing outlives a process in its memory."""
 
-    def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
+    def place(
+        self,
+        paths: Sequence[Path],
+        *,
+        packed_bytes: int | None = None,
+        before_each: Callable[[], None] | None = None,
+    ) -> None:
         """Hold these files and nothing else, whatever is packed into them.
 
         Raises:
             UnavailableError: there is no GPU.
             KVIOError: a file cannot be read, or so much cannot be pinned.
         """
+        if before_each is not None:
+            for _ in paths:
+                before_each()
         self.hold(whole_files(paths))
 
     def hold(self, spans: Sequence[Span]) -> None:

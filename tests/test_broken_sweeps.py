@@ -12,7 +12,7 @@ from bench.measure.clock import VirtualClock
 from bench.measure.header import open_record
 from bench.measure.jobs import JobDone, SeriesFailed
 from bench.measure.plan import LoadSpec, Plan
-from bench.measure.policy import Progress
+from bench.measure.policy import End, Progress
 from bench.measure.record import read_run, read_samples
 from bench.measure.runner import run_rounds
 from bench.measure.setup import work_out
@@ -43,9 +43,9 @@ class Breaking(Silent):
             self._damage()
 
 
-def three_rounds(progress: object) -> tuple[int, ...]:
+def three_rounds(progress: object) -> tuple[int, ...] | End:
     done: int = progress.rounds_done  # type: ignore[attr-defined]
-    return (64,) if done < 3 else ()
+    return (64,) if done < 3 else End("enough")
 
 
 @pytest.fixture
@@ -154,9 +154,9 @@ def test_the_policy_is_told_which_ways_to_load_are_left(tmp_path: Path) -> None:
     rounds.series = (("recompute", "recompute"), ("load", "posix/best"), ("load", "s3/best"))
     told: list[tuple[str, ...]] = []
 
-    def twice(progress: Progress) -> tuple[int, ...]:
+    def twice(progress: Progress) -> tuple[int, ...] | End:
         told.append(progress.loads)
-        return progress.allowed if len(told) < 2 else ()
+        return progress.allowed if len(told) < 2 else End("enough")
 
     source = Scripted(SeriesFailed("s3/best", "no answer"), JobDone())
     writer = SampleWriter(tmp_path)

@@ -1,14 +1,16 @@
 """Writing and placing KV chunks takes its share of the budget, and no more."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from bench.measure.clock import VirtualClock
 from bench.measure.costs import CostBook
-from bench.measure.filling import cut_spare_to, fill_stores
+from bench.measure.filling import FillPrice, cut_spare_to, fill_stores
 from bench.measure.plan import LoadSpec, Plan, PlanError
 from bench.measure.runner import ROUNDS_PLANNED, Rounds
 from bench.measure.setup import Setup, work_out
@@ -26,25 +28,71 @@ S3 = LoadSpec(backend="s3", chunk_tokens=32, options={"endpoint": "http://192.0.
 
 
 class SlowServer:
-    """Takes two seconds for each chunk, or fails."""
+    """Takes two seconds for each chunk and some for each store, or fails.
 
-    def __init__(self, clock: VirtualClock, *, fails: str | None = None) -> None:
+    Args:
+        fixed_s: of each store.
+        later_s: of each chunk, once it was tried out.
+        reads: the series that reads from it.
+    """
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        *,
+        fails: str | None = None,
+        fixed_s: float = 0.0,
+        later_s: float = 2.0,
+        reads: str = "s3/best",
+    ) -> None:
         self._clock = clock
         self._fails = fails
+        self._fixed_s = fixed_s
+        self._later_s = later_s
+        self._reads = reads
         self.placed: list[int] = []
+        self.held = 0
 
-    def place(self, store_dirs: Mapping[str, Path], observer: object) -> dict[str, KVIOError]:
-        if "s3/best" not in store_dirs:
+    def place(
+        self,
+        store_dirs: Mapping[str, Path],
+        observer: object,
+        *,
+        before_each: Callable[[], None],
+        chunk_s: float | None = None,
+    ) -> dict[str, KVIOError]:
+        if self._reads not in store_dirs:
             return {}
         if self._fails:
-            return {"s3/best": KVIOError(self._fails)}
-        self.placed.append(len(list(store_dirs["s3/best"].glob("chunk-*.kv"))))
-        self._clock.advance(2.0 * self.placed[-1])
+            return {self._reads: KVIOError(self._fails)}
+        self._clock.advance(self._fixed_s)
+        self.placed.append(0)
+        for _ in store_dirs[self._reads].glob("chunk-*.kv"):
+            try:
+                before_each()
+            except KVIOError as error:
+                return {self._reads: error}
+            self.placed[-1] += 1
+            self.held += 1
+            self._clock.advance(self._later_s if chunk_s is None else chunk_s)
         return {}
+
+    @contextmanager
+    def placed_for_now(
+        self, store_dirs: Mapping[str, Path], observer: object, *, before_each: Callable[[], None]
+    ) -> Iterator[dict[str, KVIOError]]:
+        before = self.held
+        yield self.place(store_dirs, observer, before_each=before_each, chunk_s=2.0)
+        self.held = before
 
 
 def prepare(
-    tmp_path: Path, *, left_s: float, loads: tuple[LoadSpec, ...], fails: str | None = None, **more: object
+    tmp_path: Path,
+    *,
+    left_s: float,
+    loads: tuple[LoadSpec, ...],
+    server: Mapping[str, object] = MappingProxyType({}),
+    **more: object,
 ) -> tuple[Rounds, SlowServer, dict[str, Path]]:
     model = tmp_path / "tiny.json"
     model.write_text(json.dumps(TINY))
@@ -53,12 +101,12 @@ def prepare(
     )
     setup = work_out(plan)
     clock = VirtualClock()
-    server = SlowServer(clock, fails=fails)
-    source = SimulatedSource(None, clock=clock, num_bytes=setup.bytes_at)  # type: ignore[arg-type]
+    slow = SlowServer(clock, **server)  # type: ignore[arg-type]
+    source = SimulatedSource(None, clock=clock, num_bytes=setup.load_bytes)  # type: ignore[arg-type]
     (scratch := tmp_path / "kvcross-test").mkdir()
-    site = Site(clock, source, scratch, 0.0, depots=server)  # type: ignore[arg-type]
+    site = Site(clock, source, scratch, 0.0, depots=slow)  # type: ignore[arg-type]
     rounds = _rounds_of(setup)
-    return rounds, server, fill_stores(rounds, setup, site, left_s=left_s, observer=Silent())
+    return rounds, slow, fill_stores(rounds, setup, site, left_s=left_s, observer=Silent())
 
 
 def _rounds_of(setup: Setup) -> Rounds:
@@ -76,9 +124,10 @@ def test_lengths_and_files_are_as_many_as_can_be_placed_in_three_tenths_of_what_
     tmp_path: Path,
 ) -> None:
     rounds, server, directories = prepare(tmp_path, left_s=100.0, loads=(S3,))
-    # 30 s at 2 s for a chunk: 15 chunks, of 32 tokens each; one more found out what a chunk takes
+    # 30 s at 2 s for a chunk: 15 chunks, of 32 tokens each; one and two more found out what a chunk takes
     assert (rounds.allowed[0], rounds.allowed[-1]) == (32, 480)
-    assert server.placed == [1, 15]
+    assert server.placed == [1, 2, 15]
+    assert server.held == 15  # what was tried out is not left there
     assert ChunkStore.open(directories["s3/best"]).num_chunks == 15
     (notice,) = rounds.notices
     assert (notice.code, notice.suspect) == ("files_cut", False)
@@ -91,7 +140,7 @@ def test_lengths_and_files_are_as_many_as_can_be_placed_in_three_tenths_of_what_
 def test_lengths_that_were_asked_for_are_written_though_they_take_longer_than_that(tmp_path: Path) -> None:
     rounds, server, _ = prepare(tmp_path, left_s=100.0, loads=(S3,), tokens=(64, 1024))
     assert rounds.allowed == (64, 1024)
-    assert server.placed == [1, 32]
+    assert server.placed == [1, 2, 32]
 
 
 def test_what_cannot_be_placed_within_the_budget_is_refused_with_the_budget_that_it_needs(
@@ -100,7 +149,7 @@ def test_what_cannot_be_placed_within_the_budget_is_refused_with_the_budget_that
     with pytest.raises(PlanError) as caught:
         prepare(tmp_path, left_s=30.0, loads=(S3,), tokens=(64, 512))
     assert str(caught.value) == (
-        "a budget of 60 s is too small: to write and place the KV chunks of 512 tokens takes about 32 s here, 28 s are "
+        "a budget of 60 s is too small: to write and place the KV chunks of 512 tokens takes about 32 s here, 22 s are "
         "left for it; try --budget 107s, or shorter prefixes, or a faster way to where they go"
     )
 
@@ -128,16 +177,18 @@ def test_files_for_later_rounds_take_a_twentieth_of_what_is_left_and_are_not_mis
     (whole,) = plan_stores(work_out(rounds.run.plan), tmp_path, longest=128)
     assert rounds.notices == []
     assert (whole.round_chunks, whole.num_chunks) == (24, 24 * ROUNDS_PLANNED)
-    chunk_s = {whole.geometry: 0.1}
-    (cut,) = cut_spare_to((whole,), chunk_s, limit_s=3.0)
+    prices = {whole.geometry: FillPrice(7.0, 0.1)}
+    (cut,) = cut_spare_to((whole,), prices, limit_s=3.0)
     assert cut.num_chunks == 24 + 30
-    assert cut_spare_to((whole,), chunk_s, limit_s=0.1 * (whole.num_chunks - 24)) == (whole,)
-    assert cut_spare_to((cut,), chunk_s, limit_s=0.0)[0].num_chunks == 24
+    assert cut_spare_to((whole,), prices, limit_s=0.1 * (whole.num_chunks - 24)) == (whole,)
+    assert cut_spare_to((cut,), prices, limit_s=0.0)[0].num_chunks == 24
 
 
 def test_a_server_that_takes_nothing_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
     loads = (LoadSpec(chunk_tokens=32), S3)
-    rounds, _, directories = prepare(tmp_path, left_s=100.0, loads=loads, tokens=(64,), fails="no answer")
+    rounds, _, directories = prepare(
+        tmp_path, left_s=100.0, loads=loads, tokens=(64,), server={"fails": "no answer"}
+    )
     assert rounds.series == (("recompute", "recompute"), ("load", "posix/best"))
     assert "posix/best" in directories
     assert [(notice.code, notice.suspect, notice.message) for notice in rounds.notices] == [
@@ -151,4 +202,37 @@ def test_a_server_that_takes_nothing_is_left_out_and_the_others_go_on(tmp_path: 
 
 def test_when_it_is_the_only_one_its_error_is_the_end(tmp_path: Path) -> None:
     with pytest.raises(KVIOError, match=r"^no answer$"):
-        prepare(tmp_path, left_s=100.0, loads=(S3,), tokens=(64,), fails="no answer")
+        prepare(tmp_path, left_s=100.0, loads=(S3,), tokens=(64,), server={"fails": "no answer"})
+
+
+def test_what_every_store_takes_is_charged_once_and_not_to_each_chunk(tmp_path: Path) -> None:
+    rounds, server, _ = prepare(tmp_path, left_s=200.0, loads=(S3,), server={"fixed_s": 20.0})
+    assert server.placed == [1, 2, 20]  # 60 s, less 20 s, at 2 s for a chunk
+    assert rounds.allowed[-1] == 640
+    assert "takes about 60 s here" in rounds.notices[0].message
+
+
+def test_a_server_that_becomes_slower_than_it_was_when_tried_ends_with_the_time_for_the_files(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(KVIOError) as caught:
+        prepare(tmp_path, left_s=100.0, loads=(S3,), tokens=(64, 512), server={"later_s": 40.0})
+    assert str(caught.value) == (
+        "the KV chunks were not placed within the budget of 60 s: the server was slower than when a few were tried; "
+        "try a longer --budget, or shorter prefixes, or a faster way to it"
+    )
+
+
+def test_a_mooncake_store_of_the_users_is_tried_out_and_one_of_the_runs_own_is_not(tmp_path: Path) -> None:
+    for name, options, tried in (("own", {}, []), ("user", {"master": "192.0.2.1:50051"}, [1, 2])):
+        (tmp_path / name).mkdir()
+        loads = (LoadSpec(backend="mooncake", chunk_tokens=32, options=options),)
+        _, server, _ = prepare(
+            tmp_path / name,
+            left_s=1000.0,
+            loads=loads,
+            server={"reads": "mooncake/best"},
+            tokens=(64,),
+            num_samples=1,
+        )
+        assert server.placed == [*tried, 4]

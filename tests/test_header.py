@@ -26,7 +26,7 @@ def test_only_bytes_read_from_files_may_have_come_from_a_cache_below(
     setup = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(load,)))
     create_stores(setup, plan_stores(setup, tmp_path, longest=1))
     clock = VirtualClock()
-    source = SimulatedSource(SimulationSpec(), clock=clock, num_bytes=setup.bytes_at)
+    source = SimulatedSource(SimulationSpec(), clock=clock, num_bytes=setup.load_bytes)
     site = Site(clock, source, tmp_path, 0.0)
     read = Outcome(seconds=1.0, num_bytes=10**9)
     samples = [Sample(0, 0, 0, 0.0, Case("load", setup.loads[0].name, 1), read)]

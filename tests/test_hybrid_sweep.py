@@ -91,7 +91,9 @@ def test_a_series_skipped_by_the_preflight_is_named_in_the_header_and_never_meas
 def test_all_three_arms_of_a_length_are_neighbours_and_in_the_budget() -> None:
     setup = work_out(SIMULATED)
     clock = VirtualClock()
-    site = Site(clock, SimulatedSource(SPEC, clock=clock, num_bytes=lambda n: 8 * n), None, 0.0)
+    site = Site(
+        clock, SimulatedSource(SPEC, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n)), None, 0.0
+    )
     findings = look_ahead(setup, site, start_s=0.0, checked=frozenset(), observer=Silent())
     rounds = prepare_rounds(
         setup, site, _run(setup), findings=findings, start_s=0.0, samples=[], search_s=0.0, observer=Silent()
@@ -107,7 +109,7 @@ def test_all_three_arms_of_a_length_are_neighbours_and_in_the_budget() -> None:
 
 def test_a_simulated_hybrid_takes_until_both_sides_meet() -> None:
     clock = VirtualClock()
-    source = SimulatedSource(SPEC, clock=clock, num_bytes=lambda n: 8 * n)
+    source = SimulatedSource(SPEC, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n))
     case = Case("hybrid", "hybrid/simulated/best", 400)
     passes = shuffle_round([[case]], num_samples={0: 1}, seed=0)
     job = RoundJob(SIMULATED, 0, passes, start_s=0.0, deadline_s=99.0, seed=0)

@@ -177,8 +177,9 @@ def test_the_marginal_case_loads_the_suffix_and_takes_no_step(make_arm: ArmMaker
     arm = make_arm(evidence, layout=HYBRID)
     arm.prepare(_case(8, 4))
     outcome = arm.run(_case(8, 4))
-    assert (outcome.num_bytes, outcome.first_token_s, outcome.verified) == (32_768, None, True)
-    assert evidence.evicted == ["chunk-000000.kv"]  # neither the prefix's chunks nor a state
+    # the state at the suffix's end, as recompute leaves it; none of the prefix's chunks
+    assert (outcome.num_bytes, outcome.first_token_s, outcome.verified) == (32_768 + 10_000, None, True)
+    assert evidence.evicted == ["chunk-000000.kv", "state-000000.kv"]
 
 
 def test_a_state_is_loaded_and_verified_even_if_the_step_changes_it(make_arm: ArmMaker) -> None:

@@ -199,7 +199,11 @@ def test_who_else_is_at_work_is_looked_at_again(tmp_path: Path, monkeypatch: pyt
     def open_site(setup: object, data_dir: Path, *, since_s: float) -> Iterator[Site]:
         clock = VirtualClock()
         yield Site(
-            clock, SimulatedSource(SimulationSpec(), clock=clock, num_bytes=int), None, 0.0, other_runs=2
+            clock,
+            SimulatedSource(SimulationSpec(), clock=clock, num_bytes=lambda n, suffix: suffix or n),
+            None,
+            0.0,
+            other_runs=2,
         )
 
     noise = NoiseFacts(busy_share=0.5, steal_share=None, load_average=1.0)

@@ -21,7 +21,7 @@ from bench.measure.jobs import (
     SeriesFailed,
 )
 from bench.measure.plan import Plan, SimulationSpec
-from bench.measure.policy import Progress
+from bench.measure.policy import End, Progress
 from bench.measure.record import RunRecord, Sample, read_samples
 from bench.measure.runner import MeasureError, Rounds, run_rounds
 from bench.measure.sampling import measure_passes
@@ -68,7 +68,7 @@ def _rounds(clock: VirtualClock, *, budget_s: float, **settings: object) -> Roun
 
 
 def _source(clock: VirtualClock) -> SimulatedSource:
-    return SimulatedSource(SPEC, clock=clock, num_bytes=lambda tokens: 8 * tokens)
+    return SimulatedSource(SPEC, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n))
 
 
 def _all_lengths(progress: Progress) -> tuple[int, ...]:
@@ -142,16 +142,16 @@ def test_lengths_that_do_not_fit_are_dropped_with_a_notice(tmp_path: Path) -> No
     rounds = _rounds(clock, budget_s=60.0)
     asked: list[tuple[int, ...]] = []
 
-    def twice(progress: Progress) -> tuple[int, ...]:
+    def twice(progress: Progress) -> tuple[int, ...] | End:
         asked.append(progress.allowed)
-        return progress.allowed if len(asked) < 2 else ()
+        return progress.allowed if len(asked) < 2 else End("enough")
 
     source = Scripted(CaseRefused(Case("recompute", "recompute", 400), "out of memory"), JobDone())
     writer = SampleWriter(tmp_path)
     run_rounds(rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock)
     writer.close()
     assert asked == [(100, 200, 400), (100, 200)]
-    assert [notice.code for notice in rounds.notices] == ["lengths_dropped"]
+    assert [notice.code for notice in rounds.notices] == ["lengths_dropped", "series_unmeasured"]
     assert "400 tokens" in rounds.notices[0].message
 
 
@@ -212,9 +212,9 @@ def _run_twice(rounds: Rounds, source: Source, folder: Path, clock: VirtualClock
     """Series that each of two rounds was to measure."""
     asked: list[tuple[str, ...]] = []
 
-    def twice(progress: Progress) -> tuple[int, ...]:
+    def twice(progress: Progress) -> tuple[int, ...] | End:
         asked.append(tuple(name for _, name in rounds.series))
-        return progress.allowed if len(asked) < 3 else ()
+        return progress.allowed if len(asked) < 3 else End("enough")
 
     writer = SampleWriter(folder)
     run_rounds(rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock)

@@ -9,7 +9,7 @@ import pytest
 from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.jobs import SearchJob, SettingFound
 from bench.measure.plan import LoadSpec, Plan, PlanError
-from bench.measure.policy import Choice, PassOver, SearchSpace
+from bench.measure.policy import Choice, End, PassOver, SearchSpace
 from bench.measure.prepare import look_ahead, prepare_rounds
 from bench.measure.record import Sample, read_run, read_samples
 from bench.measure.search import PlannedSearch, note_searches, plan_search
@@ -244,9 +244,9 @@ class Interrupting(Silent):
             raise KeyboardInterrupt
 
 
-def all_lengths(progress: object) -> tuple[int, ...]:
+def all_lengths(progress: object) -> tuple[int, ...] | End:
     done: int = progress.rounds_done  # type: ignore[attr-defined]
-    return (512,) if done < 2 else ()
+    return (512,) if done < 2 else End("enough")
 
 
 @pytest.mark.slow
@@ -282,7 +282,12 @@ def test_the_time_of_the_search_is_left_out_of_what_the_rounds_are_planned_with(
     plan = plan_of(loads=(LoadSpec(backend="simulated"),), simulation={}, budget_s=100)
     setup, clock = work_out(plan), VirtualClock()
     assert plan.simulation is not None
-    site = Site(clock, SimulatedSource(plan.simulation, clock=clock, num_bytes=lambda n: 8 * n), None, 0.0)
+    site = Site(
+        clock,
+        SimulatedSource(plan.simulation, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n)),
+        None,
+        0.0,
+    )
 
     def longest(search_s: float) -> int:
         findings = look_ahead(setup, site, start_s=clock.now_s(), checked=frozenset(), observer=Silent())

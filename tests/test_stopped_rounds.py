@@ -5,7 +5,7 @@ from pathlib import Path
 from bench.arms.case import Case, Outcome
 from bench.measure.clock import VirtualClock
 from bench.measure.jobs import JobStopped, Message, SampleTaken
-from bench.measure.policy import Progress
+from bench.measure.policy import End, Progress
 from bench.measure.record import Sample
 from bench.measure.runner import run_rounds
 from bench.measure.writer import SampleWriter
@@ -16,8 +16,8 @@ def _stopped_after(tmp_path: Path, *messages: Message) -> list[tuple[str, str, b
     clock = VirtualClock()
     rounds = _rounds(clock, budget_s=60.0)
 
-    def once(progress: Progress) -> tuple[int, ...]:
-        return progress.allowed if progress.rounds_done == 0 else ()
+    def once(progress: Progress) -> tuple[int, ...] | End:
+        return progress.allowed if progress.rounds_done == 0 else End("enough")
 
     writer = SampleWriter(tmp_path)
     source = Scripted(*messages, JobStopped())
@@ -35,14 +35,19 @@ def test_a_round_that_had_to_be_ended_makes_the_run_suspect_and_says_where_it_wa
         case=Case("load", "s3/best", 200),
         outcome=Outcome(seconds=1.0),
     )
-    ((code, message, suspect),) = _stopped_after(tmp_path, SampleTaken(sample, 1.0))
+    (code, message, suspect), unmeasured = _stopped_after(tmp_path, SampleTaken(sample, 1.0))
     assert (code, suspect) == ("round_stopped", True)
     assert message.startswith("round 1: its process did not answer any more after the deadline and was ended")
     assert "samples that it had given: 1, the last of s3/best at 200 tokens" in message
+    assert unmeasured == (
+        "series_unmeasured",
+        "the last round ended before the first sample of recompute, load",
+        True,
+    )
 
 
 def test_a_round_that_never_gave_a_sample_is_said_to(tmp_path: Path) -> None:
-    ((code, message, _),) = _stopped_after(tmp_path)
+    (code, message, _), _ = _stopped_after(tmp_path)
     assert code == "round_stopped"
     assert (
         "had given: 0; a call far slower than before does that, as on a machine that is busy, or a drive"

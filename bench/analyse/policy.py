@@ -11,28 +11,28 @@ from bench.analyse.marginal import direct_band
 from bench.analyse.pairing import Pairing
 from bench.analyse.refine import RefineState, coarse_grid, next_lengths, should_stop
 from bench.analyse.select import round_medians
-from bench.measure.policy import Progress
+from bench.measure.policy import End, Progress
 from bench.measure.record import Sample
 
 MOST_SIMULATED_ROUNDS = 40  # virtual time passes so fast that the real one would be spent on analysing
 UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
 
 
-def choose_lengths(progress: Progress) -> tuple[int, ...]:
-    """Lengths of the next round; empty when every C* is as precise as asked, or the rounds are used up.
+def choose_lengths(progress: Progress) -> tuple[int, ...] | End:
+    """Lengths of the next round; the end when every C* is as precise as asked, the rounds are used up, or none fits.
 
     A sweep whose arms never cross goes on until its budget is spent, over all lengths: there is no interval
     to narrow, but each length's ratio gets surer.  A list of lengths that the user gave is measured as given.
     """
     plan = progress.run.plan
     if plan.num_rounds is not None and progress.rounds_done >= plan.num_rounds:
-        return ()
+        return End(f"the rounds that --rounds asked for, {plan.num_rounds}, are measured")
     if plan.simulation is not None and progress.rounds_done >= MOST_SIMULATED_ROUNDS:
-        return ()
+        return End(f"a simulation ends after {MOST_SIMULATED_ROUNDS} rounds")
     bands = _bands(progress)
     state = RefineState(
         curves=tuple(band.rounds for band in bands),
-        step_tokens=progress.run.chunk_tokens,
+        step_tokens=1 if plan.tokens is not None else progress.run.chunk_tokens,
         min_tokens=progress.allowed[0],
         max_tokens=progress.allowed[-1],
         num_rounds=plan.num_rounds or UNLIMITED,
@@ -43,12 +43,14 @@ def choose_lengths(progress: Progress) -> tuple[int, ...]:
         tried=_count_rounds(progress.samples),
     )
     if not _never_cross(bands) and should_stop(replace(state, remaining_s=None)):
-        return ()
+        return End(f"every crossover is known to ±{plan.precision * 100:g} %, as --precision asked")
     if plan.tokens is not None or len(progress.allowed) == 1:
         return progress.allowed
     if _never_cross(bands):
         return coarse_grid(state)
-    return next_lengths(state)
+    return next_lengths(state) or End(
+        "no further round fits into the budget", next_lengths(replace(state, remaining_s=None))
+    )
 
 
 def _bands(progress: Progress) -> list[RoundBand]:

@@ -120,13 +120,16 @@ def _allowed(state: RefineState, wanted: set[int]) -> set[int]:
 
 
 def _affordable(state: RefineState, first: tuple[int, ...], then: tuple[int, ...]) -> tuple[int, ...]:
-    """As many of `first`, then of `then` (short ones before long ones) as the budget allows."""
+    """As many of `first`, then of `then` (short ones before long ones) as the budget allows.
+
+    What `then` names is not urgent: it leaves something for later rounds, unless there is nothing else to measure.
+    """
     left = math.inf if state.remaining_s is None else state.remaining_s
     chosen: list[int] = []
     for group, share in ((first, 1.0), (then, 0.6)):
         for tokens in (n for n in group if n not in chosen):
             cost = predict_cost_s(state, tokens)
-            if cost > left * share:
+            if cost > left * (share if chosen else 1.0):
                 break
             chosen.append(tokens)
             left -= cost

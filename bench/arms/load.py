@@ -18,7 +18,8 @@ from kvio.store import ChunkStore
 class LoadArm:
     """`T_load(n)` = all chunks of n-1 tokens from storage into the blocks + the first-token step.
 
-    A marginal case (`suffix_tokens` > 0) loads the chunks that hold the suffix, and takes no such step.
+    A marginal case (`suffix_tokens` > 0) loads the chunks that hold the suffix and the linear-attention states at its
+    end, as recompute leaves them; it takes no such step.
 
     Args:
         store: the chunk files; their preset sets threads, request size and open pattern.

@@ -127,7 +127,7 @@ class Reading:
         chunk_ids, chunks_again = self._chunks.take(
             len(self.geometry.chunks_between(first_token, last_token))
         )
-        with_state = self._store.num_states > 0 and not case.suffix_tokens and last_token > 0
+        with_state = self._store.num_states > 0 and last_token > 0
         state_ids, states_again = self._states.take(1 if with_state else 0)
         state_id = state_ids[0] if state_ids else None
         jobs = plan_jobs(

@@ -1,6 +1,7 @@
 """Whether a sweep can be gone on with here and now: rounds are pooled, so what decides times must be the same."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,60 @@ from bench.measure.available import leave_out_unavailable
 from bench.measure.header import describe_machine_of, describe_storage_of
 from bench.measure.identity import compare_models
 from bench.measure.machine import comparable
+from bench.measure.notices import failed_series
 from bench.measure.plan import PlanError
-from bench.measure.record import Notice, RunRecord
+from bench.measure.policy import End, Policy, Progress
+from bench.measure.record import Notice, RunRecord, Sample
 from bench.measure.setup import Setup
 from bench.measure.software import compare_revisions, compare_software, describe_software
+
+
+def require_unfinished(
+    folder: Path, run: RunRecord, samples: Sequence[Sample], *, policy: Policy, budget_s: float | None
+) -> None:
+    """Stop on a complete sweep to which going on would add nothing.
+
+    Args:
+        run, samples: as the folder holds them.
+        policy: what would decide of the next round.
+        budget_s: seconds that it is to have in all; None: those it had.
+
+    Raises:
+        PlanError: all is measured that was asked for, or the budget is no longer than it was.
+    """
+    if run.state != "complete":
+        return
+    again = f"its answer is derived again by: make report RESULTS={folder}"
+    chosen = policy(_unlimited(run, samples))
+    if isinstance(chosen, End) and not chosen.wanted:
+        raise PlanError(
+            f"{folder}: this sweep is complete: {chosen.reason}, so that a longer --budget adds nothing; {again}"
+        )
+    if budget_s is None or budget_s <= run.plan.budget_s:
+        raise PlanError(
+            f"{folder}: this sweep is complete, with a budget of {run.plan.budget_s:g} s; a longer --budget goes on "
+            f"with it, and {again}"
+        )
+
+
+def _unlimited(run: RunRecord, samples: Sequence[Sample]) -> Progress:
+    """How far a sweep has come, were time no matter; what broke counts, for it is tried again."""
+    measured = sorted({sample.case.prefix_tokens for sample in samples if sample.case.arm != "gemm"})
+    again = failed_series(run)
+    return Progress(
+        run=run,
+        samples=samples,
+        loads=tuple(
+            name
+            for name, info in run.series.items()
+            if info.arm == "load" and (info.skipped is None or name in again)
+        ),
+        allowed=run.plan.tokens or tuple(measured) or (run.chunk_tokens,),
+        cost_s={},
+        rounds_done=1 + max((sample.round for sample in samples), default=-1),
+        budget_left_s=math.inf,
+        startup_s=0.0,
+    )
 
 
 def require_same(folder: Path, run: RunRecord, setup: Setup, data_dir: Path) -> tuple[Notice, ...]:

@@ -1,6 +1,8 @@
 """The depots that a run fills once and empties at its end, however it ends."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from bench.measure.policy import Observer
@@ -18,12 +20,17 @@ class RunDepots:
 
     def __init__(self, loads: Sequence[LoadSeries], scratch: Path) -> None:
         self._of_series: dict[str, Depot] = {}
+        self._make: dict[str, Callable[[Path], Depot]] = {}
         by_name: dict[str, Depot] = {}
         for load in loads:
-            make = find_backend(load.spec.backend).depot
-            depot = None if make is None else make(load.spec.options, scratch)
-            if depot is not None and not isinstance(depot, SampleDepot):
+            kind = find_backend(load.spec.backend)
+            if kind.depot is None:
+                continue
+            make = partial(kind.depot, load.spec.options)
+            depot = make(scratch)
+            if not isinstance(depot, SampleDepot):
                 self._of_series[load.name] = by_name.setdefault(depot.name, depot)
+                self._make[load.name] = make
         self._begun: list[Depot] = []
 
     def begin(self) -> None:
@@ -36,22 +43,33 @@ class RunDepots:
             self._begun.append(depot)  # before: a mark half made is withdrawn too
             depot.begin()
 
-    def place(self, store_dirs: Mapping[str, Path], observer: Observer) -> dict[str, KVIOError]:
+    def place(
+        self, store_dirs: Mapping[str, Path], observer: Observer, *, before_each: Callable[[], None]
+    ) -> dict[str, KVIOError]:
         """Fill the depots of these series with the files of their stores, checked against their manifests.
 
-        By series, why its files could not be placed: a chunk is damaged, or the server takes it not.
+        By series, why its files could not be placed: a chunk is damaged, the server takes it not, or `before_each`,
+        called before each file, raised a KVIOError.
         """
-        failed: dict[str, KVIOError] = {}
-        shared: dict[tuple[Depot, Path], list[str]] = {}
-        for name, directory in store_dirs.items():
-            if name in self._of_series:
-                shared.setdefault((self._of_series[name], directory), []).append(name)
-        for (depot, directory), names in shared.items():
-            try:
-                _place(depot, directory, observer)
-            except KVIOError as error:
-                failed |= dict.fromkeys(names, error)
-        return failed
+        return _place_all(self._of_series, store_dirs, observer, before_each=before_each)
+
+    @contextmanager
+    def placed_for_now(
+        self, store_dirs: Mapping[str, Path], observer: Observer, *, before_each: Callable[[], None]
+    ) -> Iterator[dict[str, KVIOError]]:
+        """As `place`, but what was placed is taken back when the block ends: there is nothing but it below the stores."""
+        of_store: dict[tuple[str, Path], Depot] = {}
+        depots = {
+            name: of_store.setdefault((self._of_series[name].name, directory), self._make[name](directory))
+            for name, directory in store_dirs.items()
+            if name in self._of_series
+        }
+        try:
+            yield _place_all(depots, store_dirs, observer, before_each=before_each)
+        finally:
+            for depot in of_store.values():
+                with suppress(KVIOError):  # the run's own withdrawal meets it again, and says so
+                    depot.withdraw()
 
     def withdraw(self) -> tuple[Notice, ...]:
         """Empty every depot that was begun, once; a notice for each that could not be emptied."""
@@ -66,7 +84,27 @@ class RunDepots:
         return tuple(notices)
 
 
-def _place(depot: Depot, directory: Path, observer: Observer) -> None:
+def _place_all(
+    depots: Mapping[str, Depot],
+    store_dirs: Mapping[str, Path],
+    observer: Observer,
+    *,
+    before_each: Callable[[], None],
+) -> dict[str, KVIOError]:
+    failed: dict[str, KVIOError] = {}
+    shared: dict[tuple[Depot, Path], list[str]] = {}
+    for name, directory in store_dirs.items():
+        if name in depots:
+            shared.setdefault((depots[name], directory), []).append(name)
+    for (depot, directory), names in shared.items():
+        try:
+            _place(depot, directory, observer, before_each=before_each)
+        except KVIOError as error:
+            failed |= dict.fromkeys(names, error)
+    return failed
+
+
+def _place(depot: Depot, directory: Path, observer: Observer, *, before_each: Callable[[], None]) -> None:
     store = ChunkStore.open(directory)
     for chunk_id in range(store.num_chunks):
         store.verify(chunk_id)
@@ -74,4 +112,4 @@ def _place(depot: Depot, directory: Path, observer: Observer) -> None:
         paths = sorted(directory.glob("*.kv"))
         held_bytes = sum(path.stat().st_size for path in paths)
     observer.on_phase(f"placing {len(paths)} files, {held_bytes / 1e9:.2f} GB, in {depot.name}")
-    depot.place(paths, packed_bytes=store.geometry.packed_bytes)
+    depot.place(paths, packed_bytes=store.geometry.packed_bytes, before_each=before_each)

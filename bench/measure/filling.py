@@ -3,6 +3,7 @@
 import math
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,13 +16,12 @@ from bench.measure.setup import Setup
 from bench.measure.site import Site
 from bench.measure.stores import StorePlan, chunks_at_once, create_stores, plan_stores
 from kvio.chunks import ChunkGeometry
+from kvio.errors import KVIOError
 
 FILL_SHARE = 0.3  # of what is left of the budget: so long all files together may take
 SPARE_SHARE = 0.05  # and so long those that save a later round from reading what an earlier one has read, unless asked for
-PROBE_S = 1.0  # where one chunk takes longer, there is no time to try more
-PROBE_CHUNKS = (4, 32)  # else so many are tried: several are placed at once, and a store has its fixed cost
-
-ChunkSeconds = Mapping[ChunkGeometry, float]
+PROBE_S = 1.0  # where one chunk takes longer, there is no time to try many
+PROBE_CHUNKS = (2, 4, 32)  # else so many are tried: several are placed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,101 @@ class FillLimit:
     usable_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class FillPrice:
+    """Seconds to write a store and to place it: `fixed_s` once, its states among them, and `chunk_s` for each chunk."""
+
+    fixed_s: float
+    chunk_s: float
+
+    def of(self, num_chunks: int) -> float:
+        """Seconds of a store of so many chunks."""
+        return self.fixed_s + self.chunk_s * num_chunks
+
+
+FillPrices = Mapping[ChunkGeometry, FillPrice]
+
+
+@dataclass(frozen=True, slots=True)
+class _Filler:
+    """Writes and places, as long as there is time for it."""
+
+    rounds: Rounds
+    setup: Setup
+    site: Site
+    observer: Observer
+    until_s: float
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that writing and placing may still take."""
+        return self.until_s - self.site.clock.now_s()
+
+    def require_time(self) -> None:
+        """Stop placing what would be placed after the budget's end: a server may become slower than it was when tried.
+
+        Raises:
+            KVIOError: no time is left.
+        """
+        if self.left_s < 0:
+            budget_s = self.setup.plan.budget_s
+            raise KVIOError(
+                f"the KV chunks were not placed within the budget of {budget_s:g} s: the server was slower than when a "
+                f"few were tried; try a longer --budget, or shorter prefixes, or a faster way to it"
+            )
+
+    def price(self, plan: StorePlan) -> FillPrice:
+        """What one store costs, by the difference of two that are small; of all ranks, until every series can read it."""
+        one_s = self._time_chunks(plan, 1)
+        few, some, many = PROBE_CHUNKS
+        count = few if one_s > PROBE_S else some if one_s * some > PROBE_S else many
+        count = min(plan.num_chunks, count)
+        if count == 1 or one_s > self.left_s:
+            return FillPrice(0.0, one_s)
+        took_s = self._time_chunks(plan, count)
+        chunk_s = (took_s - one_s) / (count - 1)
+        if chunk_s <= 0:  # too little to tell from chance
+            return FillPrice(0.0, took_s / count)
+        return FillPrice(max(0.0, one_s - chunk_s), chunk_s)
+
+    def _time_chunks(self, plan: StorePlan, num_chunks: int) -> float:
+        """Seconds to write a store of so many chunks, and to place it; nothing of it stays anywhere."""
+        directory = plan.directory.with_name(f"probe-{num_chunks}-{plan.directory.name}")
+        clock, depots = self.site.clock, self.site.depots
+        # a store that the run starts in this machine's memory takes no time to speak of, but some to start
+        remote = {load.name for load in plan.loads if (server := find_server(load)) and server.address.remote}
+        began_s = clock.now_s()
+        written = create_stores(self.setup, [replace(plan, directory=directory, num_chunks=num_chunks)])
+        measured = _measured(self.rounds, {name: where for name, where in written.items() if name in remote})
+        with ExitStack() as placed:
+            if depots is not None:
+                failed = placed.enter_context(
+                    depots.placed_for_now(measured, self.observer, before_each=self.require_time)
+                )
+                _do_without(self.rounds, failed)
+            took_s = clock.now_s() - began_s
+        shutil.rmtree(directory, ignore_errors=True)
+        return took_s
+
+    def place(self, directories: Mapping[str, Path]) -> None:
+        """Place the files of the series that are measured; one whose files cannot be is left out, if others are left.
+
+        Raises:
+            KVIOError: none is left.
+        """
+        if self.site.depots is not None:
+            measured = _measured(self.rounds, directories)
+            failed = self.site.depots.place(measured, self.observer, before_each=self.require_time)
+            _do_without(self.rounds, failed)
+
+
 def fill_stores(
     rounds: Rounds, setup: Setup, site: Site, *, left_s: float, observer: Observer
 ) -> dict[str, Path]:
     """Write the files and place them where series read them from; the directory of each series.
 
     What that takes is found out with a few chunks.  Lengths and files are then as many as the budget allows; a series
-    whose server takes nothing is left out.
+    whose server takes nothing, or becomes so slow that no time is left, is left out.
 
     Raises:
         PlanError: not even what the first round reads can be written and placed within the budget.
@@ -46,76 +134,47 @@ def fill_stores(
     """
     assert site.scratch is not None
     observer.on_phase("writing KV chunks")
-    chunk_s = price_chunks(rounds, setup, site, observer=observer)
-    limit = FillLimit(FILL_SHARE * left_s, left_s - rounds.cost_s(rounds.allowed[0]) - rounds.costs.startup_s)
-    rounds.allowed = lengths_within(setup, chunk_s, rounds.allowed, limit=limit)
+    usable_s = left_s - rounds.cost_s(rounds.allowed[0]) - rounds.costs.startup_s
+    filler = _Filler(rounds, setup, site, observer, site.clock.now_s() + usable_s)
+    stores = plan_stores(setup, site.scratch, longest=rounds.allowed[-1])
+    prices = {plan.geometry: filler.price(plan) for plan in stores}
+    limit = FillLimit(FILL_SHARE * left_s, filler.left_s)
+    rounds.allowed = lengths_within(setup, prices, rounds.allowed, limit=limit)
     wanted = plan_stores(setup, site.scratch, longest=rounds.allowed[-1])
     if setup.plan.working_set_bytes is None:
-        wanted = cut_spare_to(wanted, chunk_s, limit_s=SPARE_SHARE * left_s)
-    plans = cut_to(wanted, chunk_s, limit_s=limit.wanted_s)
+        wanted = cut_spare_to(wanted, prices, limit_s=SPARE_SHARE * left_s)
+    plans = cut_to(wanted, prices, limit_s=limit.wanted_s)
     if plans != wanted:
-        rounds.notices.append(_notice_cut(wanted, plans, chunk_s))
+        rounds.notices.append(_notice_cut(wanted, plans, prices))
     directories = create_stores(setup, plans)
-    _place(rounds, site, directories, observer=observer)
+    filler.place(directories)
     return directories
 
 
-def price_chunks(
-    rounds: Rounds, setup: Setup, site: Site, *, observer: Observer
-) -> dict[ChunkGeometry, float]:
-    """Seconds that one more chunk takes, of all ranks, until every series can read it; by geometry."""
-    assert site.scratch is not None
-    chunk_s = {}
-    for plan in plan_stores(setup, site.scratch, longest=rounds.allowed[-1]):
-        one_s = _time_chunks(plan, 1, rounds, setup=setup, site=site, observer=observer)
-        if one_s <= PROBE_S:
-            fewest, most = PROBE_CHUNKS
-            count = min(plan.num_chunks, fewest if one_s * fewest > PROBE_S else most)
-            one_s = _time_chunks(plan, count, rounds, setup=setup, site=site, observer=observer) / count
-        chunk_s[plan.geometry] = one_s
-    return chunk_s
+def _measured(rounds: Rounds, directories: Mapping[str, Path]) -> dict[str, Path]:
+    """Those of the load series that are measured."""
+    return {name: directories[name] for arm, name in rounds.series if arm == "load" and name in directories}
 
 
-def _time_chunks(
-    plan: StorePlan, num_chunks: int, rounds: Rounds, *, setup: Setup, site: Site, observer: Observer
-) -> float:
-    """Seconds to write a store of so many chunks, and to place it; nothing of it stays in the scratch directory."""
-    directory = plan.directory.with_name(f"probe-{num_chunks}-{plan.directory.name}")
-    # a store that the run starts in this machine's memory takes no time to speak of, but some to start
-    remote = {load.name for load in plan.loads if (server := find_server(load)) and server.address.host}
-    began_s = site.clock.now_s()
-    written = create_stores(setup, [replace(plan, directory=directory, num_chunks=num_chunks)])
-    _place(
-        rounds, site, {name: found for name, found in written.items() if name in remote}, observer=observer
-    )
-    took_s = site.clock.now_s() - began_s
-    shutil.rmtree(directory, ignore_errors=True)
-    return took_s
-
-
-def _place(rounds: Rounds, site: Site, directories: Mapping[str, Path], *, observer: Observer) -> None:
-    """Place the files of the series that are measured; one whose files cannot be is left out, if others are left.
+def _do_without(rounds: Rounds, failed: Mapping[str, KVIOError]) -> None:
+    """Leave out the series whose files could not be placed.
 
     Raises:
         KVIOError: none is left.
     """
-    if site.depots is None:
-        return
-    measured = {name for arm, name in rounds.series if arm == "load"}
-    failed = site.depots.place({name: directories[name] for name in measured & set(directories)}, observer)
-    if failed and measured <= set(failed):
+    if failed and {name for arm, name in rounds.series if arm == "load"} <= set(failed):
         raise next(iter(failed.values()))
     for name, error in failed.items():
         leave_out(rounds, name, str(error), instead="its KV chunks could not be placed, so it was left out")
 
 
-def seconds_of(setup: Setup, chunk_s: ChunkSeconds, tokens: int) -> float:
+def seconds_of(setup: Setup, prices: FillPrices, tokens: int) -> float:
     """Seconds to write and place no more than one prefix of `tokens`."""
-    return sum(seconds * chunks_at_once(setup, geometry, tokens) for geometry, seconds in chunk_s.items())
+    return sum(price.of(chunks_at_once(setup, geometry, tokens)) for geometry, price in prices.items())
 
 
 def lengths_within(
-    setup: Setup, chunk_s: ChunkSeconds, lengths: tuple[int, ...], *, limit: FillLimit
+    setup: Setup, prices: FillPrices, lengths: tuple[int, ...], *, limit: FillLimit
 ) -> tuple[int, ...]:
     """The lengths whose files take no longer than wanted, the shortest at least; all of those that were asked for.
 
@@ -123,7 +182,7 @@ def lengths_within(
         PlanError: what must be written takes longer than is usable.
     """
     must = lengths[0] if setup.lengths is None else lengths[-1]
-    must_s = seconds_of(setup, chunk_s, must)
+    must_s = seconds_of(setup, prices, must)
     if must_s > limit.usable_s:
         budget_s = setup.plan.budget_s
         needed_s = max(budget_s - limit.usable_s + must_s, must_s / FILL_SHARE)
@@ -134,29 +193,33 @@ def lengths_within(
         )
     if setup.lengths is not None:
         return lengths
-    within = tuple(length for length in lengths if seconds_of(setup, chunk_s, length) <= limit.wanted_s)
+    within = tuple(length for length in lengths if seconds_of(setup, prices, length) <= limit.wanted_s)
     return within or lengths[:1]
 
 
-def cut_to(plans: Sequence[StorePlan], chunk_s: ChunkSeconds, *, limit_s: float) -> tuple[StorePlan, ...]:
+def cut_to(plans: Sequence[StorePlan], prices: FillPrices, *, limit_s: float) -> tuple[StorePlan, ...]:
     """The stores with so many chunks that they take no longer, as far as the longest prefix allows."""
-    total_s = sum(chunk_s[plan.geometry] * plan.num_chunks for plan in plans)
-    return tuple(plan.cut(limit_s / total_s) for plan in plans) if total_s > limit_s else tuple(plans)
+    total_s = sum(prices[plan.geometry].of(plan.num_chunks) for plan in plans)
+    if total_s <= limit_s:
+        return tuple(plans)
+    fixed_s = sum(prices[plan.geometry].fixed_s for plan in plans)
+    share = max(0.0, limit_s - fixed_s) / (total_s - fixed_s or math.inf)
+    return tuple(plan.cut(share) for plan in plans)
 
 
-def cut_spare_to(
-    plans: Sequence[StorePlan], chunk_s: ChunkSeconds, *, limit_s: float
-) -> tuple[StorePlan, ...]:
+def cut_spare_to(plans: Sequence[StorePlan], prices: FillPrices, *, limit_s: float) -> tuple[StorePlan, ...]:
     """The stores with so many chunks for later rounds that those take no longer."""
-    spare_s = sum(chunk_s[plan.geometry] * max(0, plan.num_chunks - plan.round_chunks) for plan in plans)
+    spare_s = sum(
+        prices[plan.geometry].chunk_s * max(0, plan.num_chunks - plan.round_chunks) for plan in plans
+    )
     return tuple(plan.cut_spare(limit_s / spare_s) for plan in plans) if spare_s > limit_s else tuple(plans)
 
 
-def _notice_cut(wanted: Sequence[StorePlan], plans: Sequence[StorePlan], chunk_s: ChunkSeconds) -> Notice:
+def _notice_cut(wanted: Sequence[StorePlan], plans: Sequence[StorePlan], prices: FillPrices) -> Notice:
     wanted_bytes, held_bytes = (
         sum(plan.geometry.padded_bytes * plan.num_chunks for plan in stores) for stores in (wanted, plans)
     )
-    took_s = sum(chunk_s[plan.geometry] * plan.num_chunks for plan in plans)
+    took_s = sum(prices[plan.geometry].of(plan.num_chunks) for plan in plans)
     return Notice(
         code="files_cut",
         message=(

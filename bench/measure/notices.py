@@ -58,9 +58,8 @@ def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
     harness = {"startup_s": findings.startup_s, **run.harness}
     broken = {name: reason for load, reason in findings.failed.items() for name in (load, name_hybrid(load))}
     reasons = {**findings.skipped, **broken}
-    tried_again = {notice.message.partition(":")[0] for notice in run.notices if notice.code == FAILED}
     series = {
-        name: _skip(info, reasons.get(name)) if name in tried_again | reasons.keys() else info
+        name: _skip(info, reasons.get(name)) if name in failed_series(run) | reasons.keys() else info
         for name, info in run.series.items()
     }
     notices = [
@@ -88,6 +87,11 @@ def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
             "notices": tuple(dict.fromkeys((*kept, *notices))),
         }
     )
+
+
+def failed_series(run: RunRecord) -> set[str]:
+    """Names of what broke in an earlier part: the next part tries it again."""
+    return {notice.message.partition(":")[0] for notice in run.notices if notice.code == FAILED}
 
 
 def _skip(info: SeriesInfo, reason: str | None) -> SeriesInfo:

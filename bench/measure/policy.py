@@ -32,11 +32,24 @@ class Progress:
     startup_s: float
 
 
-class Policy(Protocol):
-    """Decides the lengths of the next round; none means that the sweep is done."""
+@dataclass(frozen=True, slots=True)
+class End:
+    """There is no further round.
 
-    def __call__(self, progress: Progress) -> tuple[int, ...]:
-        """Lengths to measure next, rising; empty to stop."""
+    Args:
+        reason: why, as a clause.
+        wanted: what it would have measured, rising, had the budget allowed; empty when all is measured that was asked for.
+    """
+
+    reason: str
+    wanted: tuple[int, ...] = ()
+
+
+class Policy(Protocol):
+    """Decides the lengths of the next round, or that there is none."""
+
+    def __call__(self, progress: Progress) -> tuple[int, ...] | End:
+        """Lengths to measure next, rising and at least one; or the end."""
 
 
 class Observer(Protocol):

@@ -18,7 +18,7 @@ from bench.measure.jobs import (
     SampleTaken,
     SeriesFailed,
 )
-from bench.measure.policy import Observer, Policy, Progress
+from bench.measure.policy import End, Observer, Policy, Progress
 from bench.measure.record import Notice, RunRecord, Sample
 from bench.measure.remedies import say_remedies
 from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
@@ -76,29 +76,35 @@ def run_rounds(
     while True:
         left_s = rounds.deadline_s - clock.now_s()
         rounds.first_left_s = left_s if rounds.first_left_s is None else rounds.first_left_s
-        lengths = policy(_progress(rounds, left_s))
-        job = plan_round(rounds, lengths, left_s=left_s) if lengths else None
+        chosen = policy(_progress(rounds, left_s))
+        job = None if isinstance(chosen, End) else plan_round(rounds, chosen, left_s=left_s)
         if job is None:
-            _notice_rest(rounds, lengths, left_s=left_s)
+            wanted = chosen.wanted if isinstance(chosen, End) else chosen
+            _notice_rest(rounds, wanted, left_s=left_s)
             return
         observer.on_round(rounds.next_round, _lengths_of(job))
         _measure_round(rounds, job, source=source, writer=writer, observer=observer, clock=clock)
         rounds.next_round += 1
 
 
-def _notice_rest(rounds: Rounds, lengths: tuple[int, ...], *, left_s: float) -> None:
-    """Say so when an arm was never measured, or a good part of the budget is left because nothing fits into it."""
+def _notice_rest(rounds: Rounds, wanted: tuple[int, ...], *, left_s: float) -> None:
+    """Say so when an arm was never measured, or a good part of the budget is left because nothing fits into it.
+
+    Args:
+        wanted: lengths that did not fit; empty when all rounds that were asked for are measured.
+    """
     measured = {sample.case.series for sample in rounds.samples}
     arms = {arm for arm, series in rounds.series if series in measured}
     unmeasured = [series for _, series in rounds.series if series not in measured]
-    if lengths and not {"recompute", "load"} <= arms:
+    if wanted and not {"recompute", "load"} <= arms:
         rounds.notices.append(_notice_nothing(rounds, unmeasured))
         return
-    if lengths and unmeasured:
-        message = f"the budget ended before the first sample of {', '.join(unmeasured)}"
+    if unmeasured:
+        ended = "the budget" if wanted else "the last round"
+        message = f"{ended} ended before the first sample of {', '.join(unmeasured)}"
         rounds.notices.append(Notice(code="series_unmeasured", message=message))
-    if lengths and left_s > REST_SHARE * rounds.run.plan.budget_s:
-        needed_s = rounds.cost_s(lengths[0]) + rounds.costs.startup_s
+    if wanted and left_s > REST_SHARE * rounds.run.plan.budget_s:
+        needed_s = rounds.cost_s(wanted[0]) + rounds.costs.startup_s
         message = f"{left_s:.0f} s of the budget were left; another round takes about {needed_s:.0f} s"
         rounds.notices.append(Notice(code="budget_left", message=message, suspect=False))
 

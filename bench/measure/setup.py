@@ -88,10 +88,15 @@ class Setup:
         return self.layout.bytes_at(num_tokens) * self.plan.tensor_parallel
 
     def load_bytes(self, prefix_tokens: int, suffix_tokens: int) -> int:
-        """Bytes that a load of the prefix brings in; with a suffix, those that it adds to the prefix, which is there."""
+        """Bytes that a load of the prefix brings in; with a suffix, those of the suffix and of the states at its end.
+
+        The states at the prefix's end, which are there, do not give those; nor does a window that moves on.
+        """
         if not suffix_tokens:
             return self.bytes_at(prefix_tokens)
-        return self.bytes_at(prefix_tokens + suffix_tokens) - self.bytes_at(prefix_tokens)
+        last = prefix_tokens + suffix_tokens
+        kept = self.loads[0].geometry.payload_bytes_between(prefix_tokens, last)
+        return (kept + self.layout.state_bytes) * self.plan.tensor_parallel
 
     @property
     def bytes_per_token(self) -> int:

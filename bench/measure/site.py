@@ -45,7 +45,7 @@ def open_site(setup: Setup, data_dir: Path, *, since_s: float) -> Iterator[Site]
     plan = setup.plan
     if plan.simulation is not None:
         virtual = VirtualClock()
-        simulated = SimulatedSource(plan.simulation, clock=virtual, num_bytes=setup.bytes_at)
+        simulated = SimulatedSource(plan.simulation, clock=virtual, num_bytes=setup.load_bytes)
         yield Site(virtual, simulated, None, 0.0)
         return
     clock = MonotonicClock()

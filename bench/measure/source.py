@@ -72,7 +72,9 @@ class ProcessSource:
 class SimulatedSource:
     """Rounds of arms with a known truth; takes no real time."""
 
-    def __init__(self, spec: SimulationSpec, *, clock: VirtualClock, num_bytes: Callable[[int], int]) -> None:
+    def __init__(
+        self, spec: SimulationSpec, *, clock: VirtualClock, num_bytes: Callable[[int, int], int]
+    ) -> None:
         self._spec = spec
         self._clock = clock
         self._num_bytes = num_bytes
@@ -94,18 +96,11 @@ class SimulatedSource:
         def truth_s(prefix: int, suffix: int) -> float:
             return seconds(prefix + suffix) - seconds(prefix) if suffix else seconds(prefix)
 
-        def payload(prefix: int, suffix: int) -> int:
-            return (
-                self._num_bytes(prefix + suffix) - self._num_bytes(prefix)
-                if suffix
-                else self._num_bytes(prefix)
-            )
-
         return SimulatedArm(
             case.arm,
             truth_s,
             advance=self._clock.advance,
-            num_bytes=payload if case.arm != "recompute" else None,
+            num_bytes=self._num_bytes if case.arm != "recompute" else None,
             load_fraction=(lambda n: meet_simulated(recompute_s, load_s, n)[1])
             if case.arm == "hybrid"
             else None,

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 
 from bench.measure.plan import PlanError
+from bench.measure.preflight import walk_lengths
 from bench.measure.runner import ROUNDS_PLANNED
 from bench.measure.setup import LoadSeries, Setup
 from kvio.chunks import ChunkGeometry
@@ -42,9 +43,15 @@ def most_tokens(setup: Setup, scratch: Path | None) -> int:
     memory_bytes = int(MEMORY_SHARE * psutil.virtual_memory().available) // ranks
     for load in setup.loads:
         per_chunk = load.geometry.padded_bytes
-        in_files = room_bytes // per_chunk * load.geometry.chunk_tokens - setup.plan.suffix_tokens
-        in_memory = memory_bytes // per_chunk * load.geometry.chunk_tokens
-        most = min(most, in_files, in_memory)
+        most = min(most, memory_bytes // per_chunk * load.geometry.chunk_tokens)
+        if not setup.plan.suffix_tokens:
+            most = min(most, room_bytes // per_chunk * load.geometry.chunk_tokens)
+        elif (needed := most_chunks(setup, load.geometry, most)) * per_chunk > room_bytes:
+            raise PlanError(
+                f"{scratch.parent}: a working set of {room_bytes / 1e9:.2f} GB does "
+                f"not hold the {needed} chunks of {load.geometry.chunk_tokens} tokens that a suffix of "
+                f"{setup.plan.suffix_tokens} may take; free some, or try --chunk-tokens or --working-set"
+            )
     if most < setup.chunk_tokens:
         raise PlanError(
             f"{scratch.parent}: a working set of {room_bytes / 1e9:.2f} GB and {memory_bytes / 1e9:.2f} GB of memory "
@@ -68,7 +75,7 @@ class StorePlan:
     Args:
         loads: the series that read them.
         directory: where they go.
-        least_chunks: that the longest prefix takes.
+        least_chunks: that one sample takes at most.
         round_chunks: that the samples of one round read, each chunk once.
         num_chunks: that are wanted, of each rank.
     """
@@ -91,8 +98,24 @@ class StorePlan:
 
 
 def chunks_at_once(setup: Setup, geometry: ChunkGeometry, tokens: int) -> int:
-    """Chunks that one sample of a prefix of `tokens` reads."""
-    return len(geometry.chunks_between(0, tokens + setup.plan.suffix_tokens))
+    """Chunks that one sample of a prefix of `tokens` reads: its own, or with a suffix those that hold the suffix."""
+    suffix = setup.plan.suffix_tokens
+    return len(
+        geometry.chunks_between(tokens, tokens + suffix) if suffix else geometry.chunks_between(0, tokens)
+    )
+
+
+def most_chunks(setup: Setup, geometry: ChunkGeometry, longest: int) -> int:
+    """Chunks that one sample of any prefix up to `longest` reads: a suffix may begin with the last token of a chunk."""
+    return chunks_at_once(setup, geometry, geometry.chunk_tokens - 1 if setup.plan.suffix_tokens else longest)
+
+
+def _chunks_of_lengths(setup: Setup, geometry: ChunkGeometry, longest: int) -> int:
+    """Chunks that one sample of every length of a round reads."""
+    if not setup.plan.suffix_tokens:
+        return 2 * chunks_at_once(setup, geometry, longest)  # powers of two add up to twice the longest
+    lengths = setup.lengths or walk_lengths(setup.chunk_tokens, longest)
+    return sum(chunks_at_once(setup, geometry, tokens) for tokens in lengths)
 
 
 def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan, ...]:
@@ -108,10 +131,9 @@ def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan
     room_bytes = working_set_bytes(setup, scratch) // len(shared) // setup.plan.tensor_parallel
     plans = []
     for number, (geometry, loads) in enumerate(shared.items()):
-        at_once = chunks_at_once(setup, geometry, longest)
+        at_once = most_chunks(setup, geometry, longest)
         readers = 2 if setup.plan.hybrid else 1  # both arms walk through the same files
-        # lengths in powers of two add up to twice the longest
-        wanted = at_once * 2 * readers * setup.plan.num_samples
+        wanted = _chunks_of_lengths(setup, geometry, longest) * readers * setup.plan.num_samples
         round_chunks = wanted
         if setup.plan.working_set_bytes is not None or all(load.reads_files for load in loads):
             wanted *= setup.plan.num_rounds or ROUNDS_PLANNED

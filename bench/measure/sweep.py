@@ -8,12 +8,12 @@ from pathlib import Path
 
 from bench.measure.available import leave_out_unavailable
 from bench.measure.clock import MonotonicClock
-from bench.measure.continuation import require_same
+from bench.measure.continuation import require_same, require_unfinished
 from bench.measure.folder import hold_folder
 from bench.measure.header import open_record
 from bench.measure.machine import read_noise
 from bench.measure.notices import note_findings, notice_company, notice_repeats
-from bench.measure.plan import Plan, PlanError
+from bench.measure.plan import Plan
 from bench.measure.policy import Observer, Policy, SearchPolicy
 from bench.measure.prepare import look_ahead, prepare_rounds
 from bench.measure.provable import foresee_storage
@@ -98,7 +98,7 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
     """
     since_s = MonotonicClock().now_s()
     with hold_folder(folder):  # before anything is read: another sweep may be adding to it
-        run, samples = _read_unfinished(folder, budget_s)
+        run, samples = _read_unfinished(folder, hands.policy, budget_s)
         setup = work_out(run.plan)
         known = foresee_storage(setup, data_dir)
         notices = [*run.notices, *require_same(folder, run, setup, data_dir), *known]
@@ -112,21 +112,17 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
     return folder
 
 
-def _read_unfinished(folder: Path, budget_s: float | None) -> tuple[RunRecord, list[Sample]]:
+def _read_unfinished(folder: Path, policy: Policy, budget_s: float | None) -> tuple[RunRecord, list[Sample]]:
     """The header, with another budget where one is given, and the samples of a sweep that can be gone on with.
 
-    A complete one can be where it gets a longer budget than it had.
+    A complete one can be where it gets a longer budget than it had, and that changes something.
     """
     run = read_run(folder)
-    if run.state == "complete" and (budget_s is None or budget_s <= run.plan.budget_s):
-        raise PlanError(
-            f"{folder}: this sweep is complete, with a budget of {run.plan.budget_s:g} s; a longer --budget goes on "
-            f"with it, and its answer is derived again by: make report RESULTS={folder}"
-        )
-    if budget_s is not None:
-        run = run.model_copy(update={"plan": run.plan.model_copy(update={"budget_s": budget_s})})
     begun = (folder / "samples.csv").exists()
     samples, notices = read_samples(folder, may_be_empty=True) if begun else ([], ())
+    require_unfinished(folder, run, samples, policy=policy, budget_s=budget_s)
+    if budget_s is not None:
+        run = run.model_copy(update={"plan": run.plan.model_copy(update={"budget_s": budget_s})})
     return run.model_copy(update={"notices": (*run.notices, *notices)}), samples
 
 

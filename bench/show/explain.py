@@ -86,7 +86,7 @@ EXPLANATIONS: dict[str, str] = {
     "files_cut": "Writing more files would have taken too much of the budget; these are read again sooner.",
     "round_stopped": "Its samples up to then stand; what came after them in that round was not measured.",
     "nothing_measured": "The budget was too small for one sample of each arm: nothing can be said.",
-    "series_unmeasured": "The budget was too small for one sample of this series: nothing is said of it.",
+    "series_unmeasured": "The sweep ended before the first sample of this series: nothing is said of it.",
     "no_load_series": "There is nothing to compare with recompute.",
 }
 UNKNOWN = "Makes the samples that carry it suspect."

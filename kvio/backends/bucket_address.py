@@ -40,6 +40,11 @@ class Address:
         return found or f"s3.{self.region}.amazonaws.com"
 
     @property
+    def remote(self) -> bool:
+        """No run starts one."""
+        return True
+
+    @property
     def port(self) -> int:
         """Of the server."""
         parts = urlsplit(self.endpoint or "https://")

@@ -51,6 +51,11 @@ class MooncakeAddress:
         return None if self.master else LOOPBACK
 
     @property
+    def remote(self) -> bool:
+        """Whether it is a store of the user's, wherever its memory is."""
+        return self.master is not None
+
+    @property
     def port(self) -> int:
         """Any: the route to a host is the same for all."""
         return 1

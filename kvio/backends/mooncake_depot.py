@@ -6,7 +6,7 @@ keys but removes by pattern, so the owner, a digest of machine and folder, stand
 folder removes whatever is below its own digest and belongs to no scratch directory that is there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -116,7 +116,13 @@ class MooncakeDepot:
         living = [path.name for path in folder.glob(f"{scratch.PREFIX}*")]
         client.remove_below(owned_prefix(self._address.prefix, folder), but=living)
 
-    def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
+    def place(
+        self,
+        paths: Sequence[Path],
+        *,
+        packed_bytes: int | None = None,
+        before_each: Callable[[], None] | None = None,
+    ) -> None:
         """Put the objects of these files, each by one request, and bring each back to compare.
 
         Raises:
@@ -138,6 +144,8 @@ class MooncakeDepot:
                 client.register(target)
                 registered.callback(client.deregister, target)
             for path, parts in placed.items():
+                if before_each is not None:
+                    before_each()
                 for part in parts:
                     _fill(source, path, part)
                     _put(client, part, source=source, back=back)

@@ -8,7 +8,7 @@ whose directory is gone.  Objects of other machines and folders are left alone, 
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -101,18 +101,30 @@ class ObjectDepot:
         self._bucket.remove([key for key in found if key != mark])
         self._bucket.remove([key for key in found if key == mark])
 
-    def place(self, paths: Sequence[Path], *, packed_bytes: int | None = None) -> None:
+    def place(
+        self,
+        paths: Sequence[Path],
+        *,
+        packed_bytes: int | None = None,
+        before_each: Callable[[], None] | None = None,
+    ) -> None:
         """Upload these files, each by one request, and read each back to compare.
 
         Raises:
             KVIOError: a file cannot be read, a request failed, or other bytes came back.
         """
+
+        def place(path: Path) -> None:
+            if before_each is not None:
+                before_each()
+            self._place(path)
+
         with (
             needing_threads(f"{NUM_PLACERS} placing threads"),
             ThreadPoolExecutor(NUM_PLACERS, thread_name_prefix="kvio-place") as pool,
         ):
             try:
-                for _ in pool.map(self._place, paths):
+                for _ in pool.map(place, paths):
                     pass
             except BaseException:
                 pool.shutdown(cancel_futures=True)

@@ -102,6 +102,10 @@ class ServerAddress(Protocol):
     def port(self) -> int:
         """Of that host."""
 
+    @property
+    def remote(self) -> bool:
+        """Whether it is a user's, which takes its own time to be filled; False of one that the run starts and ends."""
+
 
 @runtime_checkable
 class Witness(Protocol):
