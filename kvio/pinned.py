@@ -184,7 +184,7 @@ class PinnedBackend:
             return stream.mark()
 
     def _find(self, read: Read) -> torch.Tensor:
-        held = self._memory.held.find(read)
+        held = self._memory.held.find(read.path, read.file_offset)
         buffer, start = (np.empty(0, np.uint8), 0) if held is None else (held[0].array, held[1])
         found = buffer[start : start + read.num_bytes]
         if len(found) != read.num_bytes:

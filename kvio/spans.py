@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from kvio.backends.protocol import KVIOError, Read
+from kvio.errors import KVIOError
 
 T = TypeVar("T")
 
@@ -62,14 +62,14 @@ class SpanMap(Generic[T]):
         """Whether anything of this file is held."""
         return path in self._by_path
 
-    def find(self, read: Read) -> tuple[T, int] | None:
-        """The content in which the read begins, and where in it; None where nothing is held."""
-        spans = self._by_path.get(read.path, [])
-        place = bisect_right(spans, read.file_offset, key=_start)
+    def find(self, path: Path, offset: int) -> tuple[T, int] | None:
+        """The content that holds this byte of a file, if any does, and where in it; None where none begins before it."""
+        spans = self._by_path.get(path, [])
+        place = bisect_right(spans, offset, key=_start)
         if not place:
             return None
         span = spans[place - 1]
-        return self.contents[span], read.file_offset - span.start
+        return self.contents[span], offset - span.start
 
 
 def _start(span: Span) -> int:

@@ -69,7 +69,7 @@ def test_of_a_file_just_the_part_named_is_pinned_and_in_buffers_used_before(
     memory.hold([Span(path, 4096, 512), Span(path, 8192, 512)])
     memory.hold([Span(path, 4097, 512), Span(path, 8192, 512)])
     assert _pinned(registrar) == [("register", 512), ("register", 512)]
-    found = memory.held.find(Read(path, 4100, 2, 0))
+    found = memory.held.find(path, 4100)
     assert found is not None
     assert found[0].array[found[1] : found[1] + 2].tolist() == [4, 5]
     memory.withdraw()

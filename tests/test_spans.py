@@ -57,10 +57,10 @@ def test_a_read_is_found_in_the_span_that_it_begins_in() -> None:
     held = SpanMap[str]()
     held.put(Span(A, 8, 8), "second")
     held.put(Span(A, 0, 8), "first")
-    assert held.find(Read(A, 10, 2, 0)) == ("second", 2)
-    assert held.find(Read(A, 7, 1, 0)) == ("first", 7)
+    assert held.find(A, 10) == ("second", 2)
+    assert held.find(A, 7) == ("first", 7)
     assert held.keep([Span(A, 8, 8), Span(B, 0, 8)]) == ["first"]
-    assert held.find(Read(A, 7, 1, 0)) is None
+    assert held.find(A, 7) is None
     assert (held.has(A), held.has(B)) == (True, False)
 
 
@@ -105,6 +105,6 @@ def test_a_sparse_file_larger_than_memory_is_no_matter_when_little_of_it_is_read
         os.truncate(stream.fileno(), 1 << 43)
     memory = HostMemory()
     memory.hold([Span(path, 1 << 42, 4096)])
-    assert memory.held.find(Read(path, 1 << 42, 4096, 0)) == (bytes(4096), 0)
+    assert memory.held.find(path, 1 << 42) == (bytes(4096), 0)
     with pytest.raises(KVIOError, match="gone: No such file"):
         memory.hold([Span(tmp_path / "gone", 0, 1)])

@@ -37,7 +37,7 @@ class HostMemReader:
         into = np.frombuffer(target, np.uint8)
         arrived = 0
         for read in reads:
-            content, start = self._memory.held.find(read) or (b"", 0)
+            content, start = self._memory.held.find(read.path, read.file_offset) or (b"", 0)
             found = np.frombuffer(content, np.uint8)[start : start + read.num_bytes]
             if len(found) != read.num_bytes:
                 raise ShortReadError(
