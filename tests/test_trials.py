@@ -96,6 +96,24 @@ def test_each_verdict_is_reached_when_it_is_the_truth(how: str, verdict: str) ->
     assert found[verdict] >= 57
 
 
+def test_lengths_that_two_rounds_alone_have_measured_do_not_speak_against_a_crossing() -> None:
+    # both arms tend to the same first-token step, so that short lengths tell little; they cross at 25000
+    truth = Truth((0.01, 1.5e-5, 2e-10), (0.01, 2e-5))
+    setting = Setting(num_rounds=12, step_tokens=64, min_tokens=64)
+    found = [
+        read_band(
+            RoundBand(
+                sweep_adaptively(
+                    truth, Noise(0.03), setting=setting, rng=np.random.default_rng([seed, 7])
+                ).curves
+            )
+        )
+        for seed in range(25)
+    ]
+    assert Counter(reading.verdict for reading in found)["crossover"] >= 24
+    assert sum(bool(reading.crossings) and covers(reading.crossings[0], 25000) for reading in found) >= 21
+
+
 def test_the_end_of_a_storage_tier_is_found_as_the_second_crossing() -> None:
     # beyond 16384 tokens each token costs 160 times as much: load loses again at 17019
     truth = Truth((0.02, 2e-5, 1e-9), (0.06, 5e-6), 16384, 8e-4)

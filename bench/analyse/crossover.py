@@ -35,7 +35,7 @@ class Reading:
     reason: str = ""
     signs: tuple[int, ...] = ()
     centres: tuple[float, ...] = ()
-    doubts: tuple[int, ...] = ()  # lengths whose median contradicts the decided signs around them
+    doubts: tuple[int, ...] = ()  # lengths of which more rounds may change the verdict, or contradict it
 
 
 def read_band(band: Band) -> Reading:
@@ -52,15 +52,18 @@ def read_band(band: Band) -> Reading:
     changes = [(int(a), int(b)) for a, b in pairwise(decided) if signs[a] != signs[b]]
     if not changes:
         return Reading(*_always(lengths, signs, low, centre=centre), *tell)
-    weak, doubts = _find_contrary(signs, centre, changes)
+    contrary, opposite = _find_contrary(signs, centre, changes)
+    weak = [i for i in contrary if not np.isnan(low[i])]  # too few rounds neither agree nor disagree
+    deciding = contrary if len(contrary) >= len(decided) else opposite
+    doubts = tuple(int(lengths[i]) for i in deciding)
     if len(weak) >= len(decided):
         reason = (
             f"rounds disagree at {len(weak)} lengths and agree at {len(decided)}: no more than chance gives"
         )
-        return Reading("inconclusive", (), reason, *tell)
+        return Reading("inconclusive", (), reason, *tell, doubts)
     crossings = tuple(find_crossing(band, float(lengths[a]), float(lengths[b])) for a, b in changes)
     verdict: Verdict = "crossover" if len(crossings) == 1 else "multiple_crossings"
-    return Reading(verdict, crossings, "", *tell, tuple(int(lengths[i]) for i in doubts))
+    return Reading(verdict, crossings, "", *tell, doubts)
 
 
 def _describe_too_few(band: Band) -> str:
