@@ -37,7 +37,7 @@ def test_the_page_holds_every_section() -> None:
         "0.5× bandwidth",
         "right answer (posix/best) passed; max difference 0.0078; control difference 1.4",
         "layer-scaling error relative error 2.10 %; tokens 512",
-        "drift_load : load got 9 % slower over the sweep. Load got steadily slower or faster",
+        "drift_load : load got 9 % slower over the sweep. Load got slower or faster",
         "half_line (harmless)",
         "price of the harness (null backend) tokens 512; seconds 0.210 ms",
         "load: posix, best layout posix-direct; cold; backend posix, preset best, num threads 8",
@@ -164,7 +164,7 @@ def test_each_suspect_code_is_explained_once_and_not_again_where_a_footnote_does
     run = make_run(notices=(make_notice(), make_notice("half_line")))
     points = (replace(ANALYSIS.points[0], notices=("not_cold", "drift_load")), *ANALYSIS.points[1:])
     assert suspect_lines(run, SAMPLES, replace(ANALYSIS, points=points)) == (
-        "suspect: drift_load: Load got steadily slower or faster over the rounds, in reading or in its first-token step.",
+        "suspect: drift_load: Load got slower or faster over the rounds, in reading or in its first-token step.",
         "suspect: half_line: The run was killed in mid-write; whole rows were kept.",
     )
     assert suspect_lines(make_run(), SAMPLES, ANALYSIS) == ()

@@ -8,6 +8,7 @@ import numpy as np
 
 from bench.analyse.answer import Point
 from bench.analyse.bandwidth import break_even_bytes_per_s, fixed_of
+from bench.analyse.drift import drifts
 from bench.analyse.pairing import Pairing
 from bench.analyse.select import Rounds
 from bench.analyse.stats import MIN_ROUNDS_FOR_INTERVAL, MIN_ROUNDS_FOR_MEDIAN, summarise_positive
@@ -15,8 +16,6 @@ from bench.analyse.tails import tail_seconds
 from bench.arms.case import Outcome
 
 NOISY = 0.10  # robust standard deviation of log seconds between rounds from which a case is called noisy
-DRIFT = 0.10  # log change from the first to the last half of the rounds from which a case is said to drift
-MIN_ROUNDS_FOR_DRIFT = 6  # with fewer, two halves fall apart by chance too often
 
 MFU_SURPRISE = 1.05
 
@@ -141,12 +140,3 @@ def _spread(logs: Sequence[float]) -> float:
     if len(logs) < 3:
         return 0.0
     return 1.4826 * float(np.median(np.abs(np.asarray(logs) - np.median(logs))))
-
-
-def drifts(logs: Sequence[float]) -> bool:
-    """True when the last half of the rounds lies wholly beyond the first half, and by more than DRIFT."""
-    if len(logs) < MIN_ROUNDS_FOR_DRIFT:
-        return False
-    first, last = logs[: len(logs) // 2], logs[-(len(logs) // 2) :]
-    apart = max(first) < min(last) or min(first) > max(last)
-    return apart and abs(float(np.median(last) - np.median(first))) > DRIFT
