@@ -65,7 +65,7 @@ def select_load(run: RunRecord, series: str, table: Table) -> Selection:
     total = 0
     for tokens, number, outcome in _each(table):
         total += 1
-        fault = _find_fault(outcome, asked, in_memory=in_memory)
+        fault = _find_fault(outcome, asked, tokens=tokens, in_memory=in_memory)
         if fault:
             left_out[fault] += 1
         else:
@@ -109,17 +109,20 @@ def _each(table: Table) -> Iterator[tuple[int, int, Outcome]]:
             yield from ((tokens, number, outcome) for outcome in outcomes)
 
 
-def _find_fault(outcome: Outcome, asked: object, *, in_memory: bool) -> str:
+def _find_fault(outcome: Outcome, asked: object, *, tokens: int, in_memory: bool) -> str:
     """Why a load sample does not count; empty when it does.  A state that nobody looked at proves nothing.
 
     Args:
         asked: the cache state that the series asked for.
+        tokens: of the prefix.
         in_memory: the files lie in a file system that is memory itself, where no read is cold.
     """
     if outcome.verified is False:
         return "wrong_bytes"
     if outcome.load_fraction == 0 and not outcome.num_bytes:
         return ""  # recompute was done first: nothing was read, so there is nothing to prove
+    if tokens == 1 and outcome.num_bytes == 0:
+        return ""  # nor is anything of one token, which the first-token step computes
     if asked is not None and outcome.verified is None:
         return "unchecked_bytes"
     if "above_limit" in outcome.notices:

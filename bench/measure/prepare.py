@@ -56,8 +56,7 @@ def look_ahead(
         PlanError, MeasureError: see `run_preflight`.
     """
     plan = setup.plan
-    shortest = setup.chunk_tokens
-    lengths = setup.lengths or walk_lengths(shortest, most_tokens(setup, site.scratch))
+    lengths = setup.lengths or walk_lengths(_shortest(setup), most_tokens(setup, site.scratch))
     left_s = start_s + plan.budget_s - site.clock.now_s()  # of a resumed sweep, less than the budget
     require_time(plan, left_s)
     job = PreflightJob(
@@ -117,7 +116,7 @@ def prepare_rounds(
         next_round=1 + max((sample.round for sample in samples), default=-1),
     )
     left_s = rounds.deadline_s - site.clock.now_s() - search_s
-    grid = setup.lengths or walk_lengths(setup.chunk_tokens, most_tokens(setup, site.scratch))
+    grid = setup.lengths or walk_lengths(_shortest(setup), most_tokens(setup, site.scratch))
     grid = tuple(length for length in grid if length < min(findings.refused, default=length + 1))
     if setup.lengths is None:
         grid = long_enough(setup, grid)
@@ -143,6 +142,11 @@ def prepare_rounds(
         rounds.rate_case = Case("gemm", GEMM, _rate_tokens(setup, findings, most=rounds.allowed[-1]))
         rounds.warmup_tokens = _warmup_tokens(rounds)
     return rounds
+
+
+def _shortest(setup: Setup) -> int:
+    """Where chosen lengths begin: at a chunk, but not at one token, which the first-token step computes by itself."""
+    return max(setup.chunk_tokens, 2)
 
 
 def long_enough(setup: Setup, grid: tuple[int, ...]) -> tuple[int, ...]:
