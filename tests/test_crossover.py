@@ -173,3 +173,29 @@ def test_a_dense_grid_averages_its_noise_instead_of_crossing_many_times() -> Non
     (crossing,) = read_band(band_of(rounds)).crossings
     assert crossing.tokens.low is not None and crossing.tokens.high is not None
     assert 960 < crossing.tokens.low < 1000 < crossing.tokens.high < 1040
+
+
+def _rounds_of(levels: dict[int, float], nums: dict[int, int]) -> RoundBand:
+    """A band whose round r has those lengths of `levels` that more than r rounds measured, with a little noise."""
+    return band_of(
+        [
+            {
+                float(n): value + 0.02 * (-1) ** (number + n // 64)
+                for n, value in levels.items()
+                if number < nums[n]
+            }
+            for number in range(max(nums.values()))
+        ]
+    )
+
+
+def test_lengths_of_too_few_rounds_neither_agree_nor_disagree_but_are_asked_for_where_they_decide() -> None:
+    levels = {64: -0.01, 128: -0.01, 256: -0.015, 512: -0.015, 8192: -0.5, 16384: -0.3, 32768: 0.4}
+    few = {64: 2, 128: 2, 256: 2, 512: 2, 8192: 8, 16384: 8, 32768: 8}
+    reading = read_band(_rounds_of(levels, few))
+    assert (reading.verdict, reading.doubts) == ("crossover", (64, 128, 256, 512))
+    disagree = read_band(_rounds_of(levels, dict.fromkeys(levels, 8)))
+    assert disagree.reason == "rounds disagree at 4 lengths and agree at 3: no more than chance gives"
+    assert disagree.doubts == (64, 128, 256, 512)
+    decided = read_band(_rounds_of({**levels, 256: -0.2, 512: -0.2}, dict.fromkeys(levels, 8)))
+    assert (decided.verdict, decided.doubts) == ("crossover", ())

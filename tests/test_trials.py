@@ -96,10 +96,13 @@ def test_each_verdict_is_reached_when_it_is_the_truth(how: str, verdict: str) ->
     assert found[verdict] >= 57
 
 
-def test_lengths_that_two_rounds_alone_have_measured_do_not_speak_against_a_crossing() -> None:
+@pytest.mark.parametrize(("step_tokens", "num_rounds"), [(64, 12), (16, 24)])
+def test_lengths_that_two_rounds_alone_have_measured_do_not_speak_against_a_crossing(
+    step_tokens: int, num_rounds: int
+) -> None:
     # both arms tend to the same first-token step, so that short lengths tell little; they cross at 25000
     truth = Truth((0.01, 1.5e-5, 2e-10), (0.01, 2e-5))
-    setting = Setting(num_rounds=12, step_tokens=64, min_tokens=64)
+    setting = Setting(num_rounds=num_rounds, step_tokens=step_tokens, min_tokens=step_tokens)
     found = [
         read_band(
             RoundBand(
