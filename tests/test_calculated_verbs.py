@@ -9,12 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.__main__ import main
 from bench.analyse.describe_machine import Setting, build_model
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import read_devices
+from tests.commands import ROOT, call_bench
 
-ROOT = Path(__file__).parent.parent
 TRACE = ROOT / "tests" / "traces" / "mooncake_conversation_400.jsonl"
 SWEEP = next((ROOT / "results").glob("qwen3-8b/*/*/run.json")).parent
 SIZE = "size --model llama-3.3-70b --throughput 12000 --measured-gpus 4 --requests-per-s 20"
@@ -23,13 +22,10 @@ Run = Callable[[str], tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run() -> Run:
     def run_command(command: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["bench", *command.split()])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
+        finished = call_bench(*command.split(), cwd=Path.cwd())
+        return finished.returncode, finished.stdout, finished.stderr
 
     return run_command
 

@@ -2,32 +2,21 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
-from bench.__main__ import main
+from tests.commands import ROOT, call_bench
 
-ROOT = Path(__file__).parent.parent
 DOC = (ROOT / "docs" / "capacity.md").read_text()
 CUT = "…\n"
 BLOCKS = re.findall(r"```console\n\$ python -m bench ([^\n]*)\n(.*?)```", DOC, re.DOTALL)
 
 
-def _run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("sys.argv", ["bench", *shlex.split(command)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
-
-
 @pytest.mark.parametrize(("command", "shown"), BLOCKS, ids=range(len(BLOCKS)))
-def test_the_document_shows_what_the_command_prints(
-    command: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _run(command, monkeypatch)
-    printed = capsys.readouterr().out
+def test_the_document_shows_what_the_command_prints(command: str, shown: str) -> None:
+    finished = call_bench(*shlex.split(command), cwd=ROOT)
+    assert finished.returncode == 0
+    printed = finished.stdout
     assert (printed if not shown.endswith(CUT) else printed[: len(shown) - len(CUT)] + CUT) == shown
 
 

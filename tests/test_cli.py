@@ -1,4 +1,4 @@
-"""The command line as a user meets it, in processes of its own."""
+"""The command line as a user meets it."""
 
 import csv
 import json
@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from bench.measure.record import read_run, read_samples
+from tests.commands import ROOT, call_bench, run_bench
 from tests.places import avoid_memory
 
-ROOT = Path(__file__).parent.parent
 TINY = {
     "model_type": "qwen3",
     "hidden_size": 64,
@@ -32,18 +32,6 @@ TINY = {
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": True,
 }
-
-
-def run_bench(*arguments: str | Path, cwd: Path, seconds: float = 300) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bench", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -267,7 +255,7 @@ def test_a_killed_sweep_is_readable_and_resumed_and_the_next_run_cleans_up(
 
 
 def test_a_simulated_sweep_finds_its_known_crossover(tmp_path: Path) -> None:
-    finished = run_bench("sweep", "qwen3-8b", "--backend", "simulated", cwd=tmp_path)
+    finished = call_bench("sweep", "qwen3-8b", "--backend", "simulated", cwd=tmp_path)
     folder = _result(finished, tmp_path)
     (row,) = (
         row
@@ -283,7 +271,7 @@ def test_a_simulated_sweep_finds_its_known_crossover(tmp_path: Path) -> None:
 def test_a_config_of_an_unknown_architecture_is_refused_by_its_field(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**TINY, "model_type": "abacus"}))
-    finished = run_bench("model", path, cwd=tmp_path)
+    finished = call_bench("model", path, cwd=tmp_path)
     assert finished.returncode == 2
     assert "model_type" in finished.stderr
     assert "abacus" in finished.stderr
@@ -299,7 +287,7 @@ def test_a_budget_too_small_to_measure_anything_says_what_it_takes(tiny: Path, t
 
 
 def test_the_geometry_of_a_model_is_printed_as_json(tmp_path: Path) -> None:
-    finished = run_bench("model", "llama-3.3-70b", "--json", cwd=tmp_path)
+    finished = call_bench("model", "llama-3.3-70b", "--json", cwd=tmp_path)
     described = json.loads(finished.stdout)
     assert described["kv_bytes_per_token"] == 327_680
     assert described["kv_bytes_at"]["8192"] == 327_680 * 8192
@@ -316,7 +304,7 @@ def test_the_doctor_says_what_can_be_measured(tmp_path: Path) -> None:
 
 def test_the_marginal_question_gets_the_marginal_answer(tmp_path: Path) -> None:
     arguments = ["qwen3-8b", "--backend", "simulated", "--suffix-tokens", "64", "--rounds", "8"]
-    finished = run_bench("sweep", *arguments, cwd=tmp_path)
+    finished = call_bench("sweep", *arguments, cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert "P*" in finished.stdout.strip().splitlines()[-2]
     assert "nothing measured" not in finished.stdout
@@ -348,5 +336,5 @@ def test_the_closing_text_says_what_each_suspect_code_means(tmp_path: Path) -> N
     header = json.loads((folder / "run.json").read_text())
     header["notices"] = [{"code": "half_line", "message": "half a line was dropped", "suspect": True}]
     (folder / "run.json").write_text(json.dumps(header))
-    said = run_bench("report", str(folder), cwd=tmp_path).stdout
+    said = call_bench("report", str(folder), cwd=tmp_path).stdout
     assert said.count("suspect: half_line: The run was killed in mid-write; whole rows were kept.\n") == 1

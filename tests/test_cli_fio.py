@@ -9,7 +9,7 @@ import pytest
 
 from bench.measure.record import read_run
 from bench.show.fio_match import reading_of
-from tests.test_cli import ROOT, run_bench
+from tests.commands import ROOT, call_bench, run_bench
 from tests.test_fio_figures import OUTPUT
 
 RESULT = next((ROOT / "results").glob("qwen3-0.6b/*/*/run.json")).parent
@@ -20,6 +20,8 @@ def test_fio_prints_a_job_and_nothing_else(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stderr) == (0, "")
     assert "bs=2359296" in finished.stdout.splitlines()  # 16 tokens of 147,456 bytes
     assert "numjobs=16" in finished.stdout.splitlines()
+    (directory,) = (line for line in finished.stdout.splitlines() if line.startswith("directory="))
+    assert Path(directory.partition("=")[2]).is_absolute()  # fio may be run from anywhere
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed: apt-get install fio")
@@ -34,18 +36,18 @@ def test_the_job_runs_and_its_output_is_compared_with_a_sweep(tmp_path: Path) ->
         "--data-dir",
         str(tmp_path),
     ]
-    job = run_bench("fio", "--model", "qwen3-8b", *asked, cwd=tmp_path).stdout
+    job = call_bench("fio", "--model", "qwen3-8b", *asked, cwd=tmp_path).stdout
     _run_fio(job, tmp_path)
-    finished = run_bench("fio", "compare", "out.json", "--results", RESULT, cwd=tmp_path)
+    finished = call_bench("fio", "compare", "out.json", "--results", RESULT, cwd=tmp_path)
     assert finished.returncode == 3, finished.stderr
     lines = finished.stdout.splitlines()
     assert lines[1].split()[:3] == ["fio", "kv-lmcache", "psync"]
     assert "model: Qwen/Qwen3-8B, here Qwen/Qwen3-0.6B; layout: lmcache, here best" in lines[2]
     assert "[" in lines[2] and lines[2].split("]")[1].split()[0] == "—"  # no share of fio's rate
     said = lines[-1].partition("python -m bench ")[2].split()
-    like = run_bench(*said, "--working-set", "64MiB", "--data-dir", str(tmp_path), cwd=tmp_path)
+    like = call_bench(*said, "--working-set", "64MiB", "--data-dir", str(tmp_path), cwd=tmp_path)
     _run_fio(like.stdout, tmp_path)
-    finished = run_bench("fio", "compare", "out.json", "--results", RESULT, cwd=tmp_path)
+    finished = call_bench("fio", "compare", "out.json", "--results", RESULT, cwd=tmp_path)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert float(finished.stdout.splitlines()[2].split("]")[1].split()[0]) > 0
 
@@ -68,11 +70,11 @@ def test_the_newest_sweep_that_read_as_fio_did_is_taken_and_without_one_that_is_
     newer = tmp_path / "results/new/machine/29991231T000000Z-000000/run.json"
     newer.write_text(newer.read_text().replace('"cache_state": "direct"', '"cache_state": "cold"'))
     (tmp_path / "fio.json").write_text(json.dumps({**OUTPUT, "jobs": [job]}))
-    finished = run_bench("fio", "compare", "fio.json", cwd=tmp_path)
+    finished = call_bench("fio", "compare", "fio.json", cwd=tmp_path)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout.splitlines()[-1] == f"sweep: results/old/machine/{RESULT.name}"
     shutil.rmtree(tmp_path / "results/old")
-    finished = run_bench("fio", "compare", "fio.json", cwd=tmp_path)
+    finished = call_bench("fio", "compare", "fio.json", cwd=tmp_path)
     assert finished.returncode == 2
     assert "(posix/best): direct, here buffered; a job that does: python -m bench fio" in finished.stderr
     assert finished.stderr.count("\n") == 1
@@ -90,7 +92,7 @@ def test_the_newest_sweep_that_read_as_fio_did_is_taken_and_without_one_that_is_
     ids=["no model", "no layout", "no engine", "no room", "no file"],
 )
 def test_what_is_wrong_is_one_line_and_exit_2(tmp_path: Path, asked: list[str], said: str) -> None:
-    finished = run_bench("fio", *asked, cwd=tmp_path)
+    finished = call_bench("fio", *asked, cwd=tmp_path)
     assert finished.returncode == 2
     assert said in finished.stderr
     assert finished.stderr.count("\n") == 1
@@ -98,7 +100,7 @@ def test_what_is_wrong_is_one_line_and_exit_2(tmp_path: Path, asked: list[str], 
 
 def test_compare_without_a_sweep_says_so(tmp_path: Path) -> None:
     (tmp_path / "fio.json").write_text(json.dumps(OUTPUT))
-    finished = run_bench("fio", "compare", "fio.json", cwd=tmp_path)
+    finished = call_bench("fio", "compare", "fio.json", cwd=tmp_path)
     assert finished.returncode == 2
     assert "no sweep here yet" in finished.stderr
 
@@ -115,7 +117,7 @@ def test_compare_without_a_sweep_says_so(tmp_path: Path) -> None:
 def test_a_queue_depth_counts_reads_over_all_threads(
     tmp_path: Path, asked: list[str], expected: set[str]
 ) -> None:
-    finished = run_bench("fio", "--model", "qwen3-8b", "--engine", "libaio", *asked, cwd=tmp_path)
+    finished = call_bench("fio", "--model", "qwen3-8b", "--engine", "libaio", *asked, cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert expected <= set(finished.stdout.splitlines())
 
@@ -132,16 +134,16 @@ def test_a_queue_depth_counts_reads_over_all_threads(
 def test_the_page_cache_is_the_layouts_unless_asked(
     tmp_path: Path, layout: str, asked: list[str], direct: int
 ) -> None:
-    finished = run_bench("fio", "--model", "qwen3-8b", "--layout", layout, *asked, cwd=tmp_path)
+    finished = call_bench("fio", "--model", "qwen3-8b", "--layout", layout, *asked, cwd=tmp_path)
     assert f"direct={direct}" in finished.stdout.splitlines()
 
 
 def test_a_sweep_that_read_no_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fio.json").write_text(json.dumps(OUTPUT))
-    swept = run_bench(
+    swept = call_bench(
         "sweep", "qwen3-8b", "--backend", "simulated", "--budget", "5s", "--rounds", "3", cwd=tmp_path
     )
-    finished = run_bench("fio", "compare", "fio.json", cwd=tmp_path)
+    finished = call_bench("fio", "compare", "fio.json", cwd=tmp_path)
     assert finished.returncode == 2, swept.stderr
     assert "nothing here was read from files as fio reads them (simulated/best (simulated drive))" in (
         finished.stderr

@@ -15,8 +15,9 @@ from kvio.backends.protocol import Unavailable
 from kvio.gds.driver import find_driver_kind
 from kvio.gds.library import is_installed
 from kvio.gds.probe import probe_driver
+from tests.commands import run_bench
 from tests.libcuda_standin import build_standin
-from tests.test_cli import run_bench, tiny
+from tests.test_cli import tiny
 
 ROOT = Path(__file__).parent.parent
 LIMIT_S = 120  # seconds; kvikio spins where it finds no driver version

@@ -28,8 +28,8 @@ from kvio.loader import ChunkLoader
 from kvio.pinned import PinnedBackend
 from kvio.presets import adapt_preset, find_preset
 from kvio.store import ChunkStore
+from tests.commands import call_bench
 from tests.sweeps import make_run
-from tests.test_cli import run_bench
 from tests.test_fio_match import _as_fio_says
 from tests.test_lane import CPU, LAYOUT, Clock, LastFirst
 
@@ -113,7 +113,7 @@ def test_the_job_of_fio_for_a_series_keeps_as_many_reads_in_flight(tmp_path: Pat
     run = make_run(series=setup.series, model_name=setup.model.name, plan=setup.plan)
     command = shlex.split(say_job(run, spec.series))
     assert command[:4] == ["python", "-m", "bench", "fio"]
-    done = run_bench(*command[3:], "--working-set", "64GiB", cwd=tmp_path)
+    done = call_bench(*command[3:], "--working-set", "64GiB", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert differences(_as_fio_says(done.stdout, tmp_path), reading_of(run, spec.series)) == ()
 

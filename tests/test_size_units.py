@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import main
+from tests.commands import call_bench
 
 TRACE = Path(__file__).parent / "traces" / "mooncake_conversation_400.jsonl"
 SIZE = "size --model llama-3.3-70b --throughput 12000 --requests-per-s 20"
@@ -15,13 +15,10 @@ Run = Callable[[str], tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run() -> Run:
     def run_command(command: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["bench", *command.split()])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
+        finished = call_bench(*command.split(), cwd=Path.cwd())
+        return finished.returncode, finished.stdout, finished.stderr
 
     return run_command
 

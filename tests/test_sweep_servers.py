@@ -22,8 +22,9 @@ from kvio.backends.bucket_address import read_address
 from kvio.backends.mooncake_address import read_mooncake
 from kvio.backends.mooncake_client import shared_client
 from kvio.backends.mooncake_depot import Keys
+from tests.commands import ROOT, run_bench
 from tests.servers import S3Server, require_mooncake, require_s3, shared_mooncake, shared_s3
-from tests.test_cli import ROOT, TINY, run_bench
+from tests.test_cli import TINY
 
 pytestmark = pytest.mark.slow
 

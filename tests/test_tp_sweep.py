@@ -21,8 +21,9 @@ from bench.measure.workbench import DeviceError, pick_device
 from bench.show.facts import device_name
 from kvio.store import ChunkStore
 from tests.architectures import CONFIGS
+from tests.commands import ROOT, call_bench, run_bench
 from tests.places import avoid_memory
-from tests.test_cli import ROOT, TINY, run_bench
+from tests.test_cli import TINY
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_what_cannot_be_divided_is_refused_in_one_line_with_exit_code_2(name: st
     phi3 = small | {"model_type": "phi3", "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     (tmp_path / "phi3.json").write_text(json.dumps(phi3))
     arguments, says = BAD[name]
-    finished = run_bench("sweep", *arguments, cwd=avoid_memory(tmp_path))
+    finished = call_bench("sweep", *arguments, cwd=avoid_memory(tmp_path))
     assert finished.returncode == 2, finished.stdout + finished.stderr
     (line,) = finished.stderr.splitlines()
     assert line.startswith("kvcross: ") and says in line
