@@ -23,11 +23,14 @@ class Descriptors:
 
     Args:
         most: for all holders; None for what the process's limit allows when a holder joins.
+
+    Attributes:
+        share: descriptors for each holder, one at least: without any, nothing could be read.
     """
 
     def __init__(self, most: int | None = None) -> None:
         self._fixed = most
-        self._most = most or 1
+        self._most = self.share = most or 1
         self._holders: weakref.WeakSet[object] = weakref.WeakSet()
         self._num_taken = 0
         self._lock = threading.Lock()
@@ -37,16 +40,16 @@ class Descriptors:
         with self._lock:
             self._holders.add(holder)
             self._most = _allowed() if self._fixed is None else self._fixed
+            self._divide()
 
     def leave(self, holder: object) -> None:
         """The others share what it had; safe to call twice."""
         with self._lock:
             self._holders.discard(holder)
+            self._divide()
 
-    @property
-    def share(self) -> int:
-        """Descriptors for each holder, one at least: without any, nothing could be read."""
-        return max(1, self._most // max(1, len(self._holders)))
+    def _divide(self) -> None:
+        self.share = max(1, self._most // max(1, len(self._holders)))
 
     @property
     def are_gone(self) -> bool:
