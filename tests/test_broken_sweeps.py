@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_from_the_beginning_leaves_no_folder(
     opening = open_record(work_out(plan), tmp_path / "results", tmp_path, other_runs=0)
     with pytest.raises(WriteError, match=r"cannot write results: .*: File too large"), opening:
         pass
-    assert list(tmp_path.glob("results/*/*/*")) == []
+    assert list(tmp_path.glob("results/**/*")) == []  # not even those for its model and machine
 
 
 def test_a_folder_whose_disk_did_not_even_take_the_columns_is_gone_on_with(tmp_path: Path) -> None:
@@ -161,7 +161,13 @@ def test_the_policy_is_told_which_ways_to_load_are_left(tmp_path: Path) -> None:
     source = Scripted(SeriesFailed("s3/best", "no answer"), JobDone())
     writer = SampleWriter(tmp_path)
     run_rounds(
-        rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock, keep=lambda: None
+        rounds,
+        source=source,
+        policy=twice,
+        writer=writer,
+        observer=Silent(),
+        clock=clock,
+        between=lambda: None,
     )
     writer.close()
     assert told == [("posix/best", "s3/best"), ("posix/best",)]

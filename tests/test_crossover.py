@@ -106,7 +106,10 @@ def test_two_sign_changes_are_both_reported_in_order() -> None:
 
 def test_identical_curves_are_inconclusive() -> None:
     reading = read_band(rounds_around(dict.fromkeys(LENGTHS, 0.0), SHIFTS))
-    assert (reading.verdict, reading.reason) == ("inconclusive", "rounds disagree at every length")
+    assert (reading.verdict, reading.reason) == (
+        "inconclusive",
+        "at no length do the rounds tell which arm is faster",
+    )
 
 
 def test_exactly_equal_arms_without_noise_are_inconclusive() -> None:
@@ -124,7 +127,10 @@ def test_one_length_or_none_is_inconclusive() -> None:
     assert read_band(band_of([])).reason == "0 lengths measured by both arms; needs at least 2"
     one = read_band(band_of([{256.0: 1.0}] * 8))
     assert one.verdict == "inconclusive"
-    assert one.reason == "1 length measured by both arms; needs at least 2; at 256 tokens load was faster"
+    assert one.reason == (
+        "1 length measured by both arms; needs at least 2 (more --tokens, or a longer --budget); "
+        "at 256 tokens load was faster"
+    )
     assert read_band(band_of([{256.0: -1.0}] * 8)).reason.endswith("at 256 tokens recompute was faster")
     mixed = band_of([{256.0: -1.0}, {256.0: 1.0}] * 4)
     assert read_band(mixed).reason.endswith("at 256 tokens no arm was surely faster")
@@ -147,7 +153,7 @@ def test_lengths_of_too_few_rounds_are_not_said_to_disagree() -> None:
         "more rounds (a longer --budget) would tell"
     )
     split = band_of([{256.0: 1.0, 512.0: value} for value in (1.0, -1.0)] + [{512.0: 0.1}])
-    assert read_band(split).reason == "rounds disagree at every length, too few to tell at 256"
+    assert read_band(split).reason == "at no length do the rounds tell which arm is faster, too few at 256"
 
 
 def test_the_median_crosses_zero_where_refinement_should_aim() -> None:

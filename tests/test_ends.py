@@ -96,7 +96,7 @@ def _sweep(
         writer=writer,
         observer=observer,
         clock=clock,
-        keep=lambda: None,
+        between=lambda: None,
     )
     writer.close()
     return rounds, observer

@@ -168,6 +168,13 @@ def test_a_server_is_given_no_more_than_one_round_reads(tmp_path: Path) -> None:
     assert server.placed[-1] == 2 * 2 * 3
 
 
+def test_memory_beside_a_drive_costs_neither_its_files_for_later_rounds(tmp_path: Path) -> None:
+    loads = (LoadSpec(chunk_tokens=32), LoadSpec(backend="hostmem", chunk_tokens=32))
+    rounds, _, _ = prepare(tmp_path, left_s=100.0, loads=loads, tokens=(64, 128), num_samples=3)
+    (plan,) = plan_stores(work_out(rounds.run.plan), tmp_path, longest=128)
+    assert (plan.round_chunks, plan.num_chunks) == (48, 48 * ROUNDS_PLANNED)
+
+
 def test_files_for_later_rounds_take_a_twentieth_of_what_is_left_and_are_not_missed_aloud(
     tmp_path: Path,
 ) -> None:

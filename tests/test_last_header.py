@@ -87,7 +87,7 @@ def test_what_a_round_has_to_say_is_written_down_when_it_ends(
         writer=writer,
         observer=Silent(),
         clock=clock,
-        keep=lambda: written.extend(notice.code for notice in rounds.notices),
+        between=lambda: written.extend(notice.code for notice in rounds.notices),
     )
     writer.close()
     assert written == kept

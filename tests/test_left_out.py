@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import bench.measure.checks
+from bench.arms.walk import Taken
 from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.costs import CostBook
 from bench.measure.jobs import (
@@ -28,6 +29,7 @@ from bench.measure.site import Site
 from bench.measure.stores import create_stores, plan_stores
 from bench.measure.trials import search_all
 from kvio.errors import KVIOError
+from kvio.store import ChunkStore
 from tests.sweeps import make_run
 from tests.test_cli import TINY
 from tests.test_preflight import Silent
@@ -137,6 +139,8 @@ class Failing:
 
 def test_a_search_that_dies_is_suspect_and_does_not_end_the_sweep(tmp_path: Path) -> None:
     setup = work_out(plan_of(tmp_path, WIDE))
+    stores = create_stores(setup, plan_stores(setup, tmp_path, longest=512))
+    (directory,) = set(stores.values())
     rounds = Rounds(
         run=make_run(plan=setup.plan, series=setup.series, kv_bytes_per_token=32 * 1024),
         series=(
@@ -147,7 +151,8 @@ def test_a_search_that_dies_is_suspect_and_does_not_end_the_sweep(tmp_path: Path
         start_s=0.0,
         deadline_s=60.0,
         costs=CostBook(lambda case: 1.0),
-        store_dirs={"posix/best": tmp_path, "hostmem/best": tmp_path},
+        store_dirs=stores,
+        taken={directory: Taken(chunks=3, states=1000)},
     )
     site = Site(VirtualClock(), Failing(), tmp_path, 0.0)
     search = plan_search(rounds.run, setup, [])
@@ -160,3 +165,5 @@ def test_a_search_that_dies_is_suspect_and_does_not_end_the_sweep(tmp_path: Path
     assert [(notice.code, notice.suspect, notice.message) for notice in run.notices] == [
         ("search_failed", True, f"posix/best: {reason}")
     ]
+    # it may have read every file before it died
+    assert rounds.taken == {directory: Taken(ChunkStore.open(directory).num_chunks, 1000)}

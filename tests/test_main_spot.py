@@ -1,9 +1,14 @@
 """Which series a run's answer is about."""
 
+from dataclasses import replace
+
 from bench.analyse.analysis import analyse
 from bench.analyse.answer import Analysis
-from bench.show.facts import main_spot
+from bench.measure.record import Notice
+from bench.show.facts import main_spot, suspect_codes
 from tests.sweeps import make_run, make_samples
+
+NOTHING = Analysis((), (), (), ())
 
 
 def _answer_about(order: tuple[str, ...], *, measured: bool = True) -> str | None:
@@ -20,7 +25,34 @@ def test_a_way_that_broke_before_its_first_sample_does_not_give_the_answer() -> 
     assert _answer_about(("mooncake/best", "load-1")) == "load-1"
 
 
+def test_a_way_that_broke_in_mid_sweep_comes_after_one_that_did_not() -> None:
+    first = make_run()
+    both = {"broken/best": first.series["load-1"], **first.series}
+    failed = Notice(code="series_failed", message="broken/best: could not be read any more: gone")
+    samples = make_samples()
+    samples += [
+        replace(one, case=replace(one.case, series="broken/best"))
+        for one in samples
+        if one.case.arm == "load"
+    ]
+    spots = {}
+    for name, notices in (("all", ()), ("one broken", (failed,))):
+        run = first.model_copy(update={"series": both, "notices": notices})
+        spot = main_spot(run, analyse(run, samples))
+        spots[name] = spot and spot.series
+    assert spots == {"all": "broken/best", "one broken": "load-1"}
+
+
+def test_a_notice_of_several_series_concerns_each_of_them_and_no_other() -> None:
+    first = make_run()
+    series = {name: first.series["load-1"] for name in ("a/best", "b/best", "c/best")}
+    notice = Notice(code="storage_unproved", message="a/best, b/best: on tmpfs: nothing is proved there")
+    run = first.model_copy(update={"series": series, "notices": (notice,)})
+    told = [name for name in series if "storage_unproved" in suspect_codes(run, [], NOTHING, series=name)]
+    assert told == ["a/best", "b/best"]
+
+
 def test_the_first_one_asked_for_gives_the_answer_and_also_where_none_was_measured() -> None:
     assert _answer_about(("load-1", "mooncake/best")) == "load-1"
     assert _answer_about(("mooncake/best", "load-1"), measured=False) == "mooncake/best"
-    assert main_spot(make_run(), Analysis((), (), (), ())) is None
+    assert main_spot(make_run(), NOTHING) is None

@@ -85,7 +85,7 @@ def _run(rounds: Rounds, source: Source, tmp_path: Path, clock: VirtualClock) ->
         writer=writer,
         observer=observer,
         clock=clock,
-        keep=lambda: None,
+        between=lambda: None,
     )
     writer.close()
     return observer
@@ -157,7 +157,13 @@ def test_lengths_that_do_not_fit_are_dropped_with_a_notice(tmp_path: Path) -> No
     source = Scripted(CaseRefused(Case("recompute", "recompute", 400), "out of memory"), JobDone())
     writer = SampleWriter(tmp_path)
     run_rounds(
-        rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock, keep=lambda: None
+        rounds,
+        source=source,
+        policy=twice,
+        writer=writer,
+        observer=Silent(),
+        clock=clock,
+        between=lambda: None,
     )
     writer.close()
     assert asked == [(100, 200, 400), (100, 200)]
@@ -228,7 +234,13 @@ def _run_twice(rounds: Rounds, source: Source, folder: Path, clock: VirtualClock
 
     writer = SampleWriter(folder)
     run_rounds(
-        rounds, source=source, policy=twice, writer=writer, observer=Silent(), clock=clock, keep=lambda: None
+        rounds,
+        source=source,
+        policy=twice,
+        writer=writer,
+        observer=Silent(),
+        clock=clock,
+        between=lambda: None,
     )
     writer.close()
     return asked

@@ -52,6 +52,12 @@ def test_a_process_that_dies_is_a_failed_job_that_names_its_exit_code() -> None:
     assert "exit code 7" in failed.reason
 
 
+def test_a_fork_server_that_is_killed_is_named_as_a_possible_cause_and_the_next_job_has_another() -> None:
+    (failed,) = _source(workers.orphan).run(_job(60))
+    assert failed == JobFailed("the measuring process, or the one that starts it, was killed")
+    assert list(_source(workers.answer).run(_job(60)))[-1] == JobDone()
+
+
 def test_a_process_that_runs_over_its_deadline_is_stopped() -> None:
     told, done = _source(workers.hang, overrun_s=0.1).run(_job(1.0))
     assert done == JobStopped()

@@ -22,7 +22,13 @@ def _stopped_after(tmp_path: Path, *messages: Message) -> list[tuple[str, str, b
     writer = SampleWriter(tmp_path)
     source = Scripted(*messages, JobStopped())
     run_rounds(
-        rounds, source=source, policy=once, writer=writer, observer=Silent(), clock=clock, keep=lambda: None
+        rounds,
+        source=source,
+        policy=once,
+        writer=writer,
+        observer=Silent(),
+        clock=clock,
+        between=lambda: None,
     )
     writer.close()
     return [(notice.code, notice.message, notice.suspect) for notice in rounds.notices]

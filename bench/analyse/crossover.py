@@ -74,15 +74,18 @@ def _describe_too_few(band: Band) -> str:
     ahead = (
         "load was faster" if low > 0 else "recompute was faster" if high < 0 else "no arm was surely faster"
     )
-    return f"1 length measured by both arms; needs at least 2; at {band.lengths[0]:,.0f} tokens {ahead}"
+    return (
+        f"1 length measured by both arms; needs at least 2 (more --tokens, or a longer --budget); "
+        f"at {band.lengths[0]:,.0f} tokens {ahead}"
+    )
 
 
 def _describe_undecided(lengths: Floats, low: Floats) -> str:
-    """Why no length is decided: rounds that disagree, or too few of them."""
+    """Why no length is decided: rounds that disagree or lie far apart, or too few of them."""
     few = _list_lengths(lengths[np.isnan(low)])
     if np.all(np.isnan(low)):
         return f"fewer than {MIN_ROUNDS_FOR_INTERVAL} rounds measured both arms at any length: no interval"
-    return f"rounds disagree at every length{f', too few to tell at {few}' if few else ''}"
+    return f"at no length do the rounds tell which arm is faster{f', too few at {few}' if few else ''}"
 
 
 def _list_lengths(lengths: Floats) -> str:

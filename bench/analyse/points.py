@@ -1,23 +1,18 @@
 """Both arms at one length, with their intervals and what is suspect there."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from bench.analyse.answer import Point
 from bench.analyse.bandwidth import break_even_bytes_per_s, fixed_of
-from bench.analyse.drift import drifts
 from bench.analyse.pairing import Pairing
+from bench.analyse.pointdoubts import find_doubts
 from bench.analyse.select import Rounds
-from bench.analyse.stats import MIN_ROUNDS_FOR_INTERVAL, MIN_ROUNDS_FOR_MEDIAN, summarise_positive
+from bench.analyse.stats import summarise_positive
 from bench.analyse.tails import tail_seconds
 from bench.arms.case import Outcome
-
-NOISY = 0.10  # robust standard deviation of log seconds between rounds from which a case is called noisy
-
-MFU_SURPRISE = 1.05
 
 
 def make_points(pairing: Pairing) -> tuple[Point, ...]:
@@ -46,6 +41,9 @@ def _make_point(pairing: Pairing, tokens: int) -> Point:
     recompute_estimate = summarise_positive(list(recompute_s.values()))
     mfu = _find_mfu(recompute, pairing.gemm_flops_per_s)
     seconds = {number: [o.seconds for o in found] for number, found in load.items()}
+    first_tokens_s = _first_tokens(load)
+    # by the estimator of the load it is part of
+    first_token = summarise_positive([step_s for step_s in first_tokens_s.values() if step_s])
     return Point(
         series=pairing.series,
         prefix_tokens=tokens,
@@ -56,7 +54,7 @@ def _make_point(pairing: Pairing, tokens: int) -> Point:
         ratio=summarise_positive([recompute_s[number] / load_s[number] for number in both]),
         load_p95_s=tail_seconds(seconds, "p95"),
         load_p99_s=tail_seconds(seconds, "p99"),
-        first_token_s=_over_rounds(load),
+        first_token_s=None if first_token is None else first_token.value,
         num_bytes=None if num_bytes is None else int(num_bytes),
         bytes_per_s=summarise_positive(_rates(load, fixed_s)),
         break_even_bytes_per_s=None
@@ -67,7 +65,7 @@ def _make_point(pairing: Pairing, tokens: int) -> Point:
         mfu=mfu,
         recompute_scaled=any(_is_scaled(o) for o in _flat(recompute)),
         load_scaled=any(o.first_token_s is not None and _is_scaled(o) for o in _flat(load)),
-        notices=_point_notices(outcomes, recompute_s, load_s, mfu=mfu),
+        notices=find_doubts(outcomes, recompute_s, load_s, first_tokens_s=first_tokens_s, mfu=mfu),
     )
 
 
@@ -80,11 +78,10 @@ def _median(values: Iterable[float | None]) -> float | None:
     return float(np.median(known)) if known else None
 
 
-def _over_rounds(load: Rounds) -> float | None:
-    """First-token seconds by the estimator of the load they are part of."""
-    medians = [_median(o.first_token_s for o in found) for found in load.values()]
-    estimate = summarise_positive([seconds for seconds in medians if seconds])
-    return None if estimate is None else estimate.value
+def _first_tokens(load: Rounds) -> dict[int, float]:
+    """Median seconds of the first-token step in each round that knows them."""
+    medians = {number: _median(o.first_token_s for o in found) for number, found in load.items()}
+    return {number: step_s for number, step_s in medians.items() if step_s is not None}
 
 
 def _is_scaled(outcome: Outcome) -> bool:
@@ -111,32 +108,3 @@ def _find_mfu(recompute: Rounds, gemm_flops_per_s: Mapping[int, float]) -> float
         if rates and number in gemm_flops_per_s:
             shares.append(float(np.median(rates)) / gemm_flops_per_s[number])
     return _median(shares)
-
-
-def _point_notices(
-    outcomes: Sequence[Outcome],
-    recompute_s: Mapping[int, float],
-    load_s: Mapping[int, float],
-    *,
-    mfu: float | None,
-) -> tuple[str, ...]:
-    notices = list(dict.fromkeys(code for outcome in outcomes for code in outcome.notices))
-    rounds = min(len(recompute_s), len(load_s))
-    if MIN_ROUNDS_FOR_INTERVAL <= rounds < MIN_ROUNDS_FOR_MEDIAN:
-        notices.append("few_rounds")
-    if mfu is not None and mfu > MFU_SURPRISE:
-        notices.append("mfu_above_one")
-    for arm, medians in (("recompute", recompute_s), ("load", load_s)):
-        logs = [math.log(medians[number]) for number in sorted(medians)]
-        if _spread(logs) > NOISY:
-            notices.append(f"noisy_{arm}")
-        if drifts(logs):
-            notices.append(f"drift_{arm}")
-    return tuple(notices)
-
-
-def _spread(logs: Sequence[float]) -> float:
-    """Robust standard deviation between rounds; 0 for fewer than three."""
-    if len(logs) < 3:
-        return 0.0
-    return 1.4826 * float(np.median(np.abs(np.asarray(logs) - np.median(logs))))

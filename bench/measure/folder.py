@@ -4,8 +4,9 @@ import fcntl
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -30,6 +31,15 @@ def create_folder(root: Path, *, model_name: str, machine: str, started: datetim
     folder = root / slug(model_name) / slug(machine) / run_id
     folder.mkdir(parents=True)
     return run_id, folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Leave nothing of a result folder, nor of those for its model and machine if they are empty now, as far as the
+    disk lets us."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for above in (folder.parent, folder.parent.parent):
+        with suppress(OSError):  # it holds other results, or cannot be removed
+            above.rmdir()
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The header of a sweep: what was asked, where it ran, and what was noticed on the way."""
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.measure.device import see_device
-from bench.measure.folder import create_folder, hold_folder
+from bench.measure.folder import create_folder, hold_folder, remove_folder
 from bench.measure.identity import digest_config, digest_weights
 from bench.measure.jobs import DeviceSeen
 from bench.measure.machine import MachineFacts, describe_machine, machine_slug
@@ -103,7 +102,7 @@ def open_record(
             run = run.model_copy(update={"notices": noticed})
             write_run(folder, run)
         except BaseException:  # an interrupt too: without a header it is no result
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
             raise
         yield run, folder
 

@@ -6,19 +6,18 @@ from typing import Any
 
 from bench.arms.walk import Taken
 from bench.measure.preflight import Findings
-from bench.measure.record import Notice, RunRecord, SeriesInfo
+from bench.measure.record import SERIES_FAILED, Notice, RunRecord, SeriesInfo
 from bench.measure.setup import Setup, name_hybrid
 from bench.measure.site import Site
 from bench.measure.stores import count_reads
 from kvio.backends import find_backend
 
-FAILED = "series_failed"  # as of one that breaks in mid-sweep
 BUSY_SHARE = 0.25  # of all cores, above which timings are noise
 # notices of what each part of a sweep finds out for itself: the next part measures again what one had to leave out
 FOUND_ANEW = frozenset(
     {
         "failed",
-        FAILED,
+        SERIES_FAILED,
         "lengths_dropped",
         "length_refused",
         "series_skipped",
@@ -93,7 +92,7 @@ def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
 
 def failed_series(run: RunRecord) -> set[str]:
     """Names of what broke in an earlier part: the next part tries it again."""
-    return {notice.message.partition(":")[0] for notice in run.notices if notice.code == FAILED}
+    return {notice.message.partition(":")[0] for notice in run.notices if notice.code == SERIES_FAILED}
 
 
 def _skip(info: SeriesInfo, reason: str | None) -> SeriesInfo:
@@ -106,7 +105,7 @@ def _skip(info: SeriesInfo, reason: str | None) -> SeriesInfo:
 
 def _notice_broken(series: Mapping[str, SeriesInfo], reasons: Mapping[str, str]) -> list[Notice]:
     return [
-        Notice(code=FAILED, message=f"{name}: its check failed, so it was left out: {reason}")
+        Notice(code=SERIES_FAILED, message=f"{name}: its check failed, so it was left out: {reason}")
         for name, reason in reasons.items()
         if name in series
     ]

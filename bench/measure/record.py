@@ -78,6 +78,9 @@ def _require_time(text: str) -> str:
 TimeText = Annotated[str, AfterValidator(_require_time)]  # ISO 8601
 
 
+SERIES_FAILED = "series_failed"  # code of a notice: what its message begins with broke, and was left out
+
+
 class Notice(BaseModel):
     """Something that makes results suspect without stopping the run."""
 

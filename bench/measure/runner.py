@@ -20,7 +20,7 @@ from bench.measure.jobs import (
     SeriesFailed,
 )
 from bench.measure.policy import End, Observer, Policy, Progress
-from bench.measure.record import Notice, RunRecord, Sample
+from bench.measure.record import SERIES_FAILED, Notice, RunRecord, Sample
 from bench.measure.remedies import say_remedies
 from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
 from bench.measure.settings import settle
@@ -78,12 +78,12 @@ def run_rounds(
     writer: SampleWriter,
     observer: Observer,
     clock: Clock,
-    keep: Callable[[], None],
+    between: Callable[[], None],
 ) -> None:
     """Measure round after round; every sample is on the disk before the next begins.
 
     Args:
-        keep: called after each round that has left a notice, to write it down: a kill takes the rest.
+        between: called after each round, to look around and to write notices down: a kill takes the rest.
     """
     while True:
         left_s = rounds.deadline_s - clock.now_s()
@@ -95,10 +95,8 @@ def run_rounds(
             _notice_rest(rounds, wanted, left_s=left_s)
             return
         observer.on_round(rounds.next_round, _lengths_of(job))
-        known = len(rounds.notices)
         _measure_round(rounds, job, source=source, writer=writer, observer=observer, clock=clock)
-        if len(rounds.notices) > known:
-            keep()
+        between()
         rounds.next_round += 1
 
 
@@ -261,4 +259,4 @@ def leave_out(rounds: Rounds, series: str, reason: str, *, instead: str = LOST) 
     if not any(arm == "load" for arm, _ in rounds.series):
         raise MeasureError(reason)
     message = f"{load}: {instead}: {reason}"
-    rounds.notices.append(Notice(code="series_failed", message=message))
+    rounds.notices.append(Notice(code=SERIES_FAILED, message=message))

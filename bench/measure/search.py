@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from bench.arms.walk import Taken
 from bench.measure.jobs import JobFailed, SearchJob, SettingFound
 from bench.measure.plan import Plan
 from bench.measure.policy import Observer, SearchPolicy
@@ -14,6 +16,7 @@ from bench.measure.setup import LoadSeries, Setup, name_hybrid, work_out
 from bench.measure.site import Site
 from bench.measure.space import LEAST_BYTES
 from kvio.backends import find_backend
+from kvio.store import ChunkStore
 
 SEARCHED = "best"  # the layout whose values are ours to choose
 BUDGET_SHARE = 0.08  # for all searches together
@@ -129,7 +132,15 @@ def _carry_out(
                 left = f"the search failed: {reason}"
                 broken += [name for name in series if name not in found]
     unfinished = {name: SettingSearch(reason=left) for name in series if name not in found}
+    for directory in {rounds.store_dirs[name] for name in unfinished}:
+        rounds.taken[directory] = _suppose_all(directory, rounds.taken.get(directory, Taken()))
     return found | unfinished, broken
+
+
+def _suppose_all(directory: Path, known: Taken) -> Taken:
+    """What a search may have read of a store's files when it ended without saying so: each of them once."""
+    store = ChunkStore.open(directory)
+    return Taken(max(known.chunks, store.num_chunks), max(known.states, store.num_states))
 
 
 def note_searches(run: RunRecord) -> RunRecord:

@@ -18,7 +18,11 @@ OVERRUN_SHARE = 0.04  # of the budget: after this long a case that runs over the
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a sweep works with; `scratch` is None when nothing is read from files, `other_runs` those seen at work."""
+    """What a sweep works with; `scratch` is None when nothing is read from files.
+
+    Args:
+        other_runs: sweeps seen at work there when it began.
+    """
 
     clock: Clock
     source: Source
@@ -26,6 +30,10 @@ class Site:
     start_s: float
     other_runs: int = 0
     depots: RunDepots | None = None
+
+    def count_others(self) -> int:
+        """Other sweeps at work now in the folder of the scratch files."""
+        return 0 if self.scratch is None else max(0, count_live(self.scratch.parent) - 1)
 
 
 @contextmanager

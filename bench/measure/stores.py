@@ -12,6 +12,7 @@ from bench.measure.plan import PlanError
 from bench.measure.preflight import walk_lengths
 from bench.measure.runner import ROUNDS_PLANNED
 from bench.measure.setup import LoadSeries, Setup
+from kvio.backends import find_backend
 from kvio.chunks import ChunkGeometry
 from kvio.files import StoreError, make_directory, told
 from kvio.store import ChunkStore
@@ -123,7 +124,7 @@ def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan
     """The stores of a sweep.  Series of equal geometry share their files.
 
     There are enough files for every sample of a round to read others, as far as the working set allows.  Where it was
-    asked for, or only files of this machine are read, there are as many for every other round.
+    asked for, or nothing has to be placed on a server, there are as many for every other round.
 
     Raises:
         PlanError: the working set does not hold the longest prefix.
@@ -136,7 +137,9 @@ def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan
         readers = _readers(setup, loads)
         wanted = _chunks_of_lengths(setup, geometry, longest) * readers * setup.plan.num_samples
         round_chunks = wanted
-        if setup.plan.working_set_bytes is not None or all(load.reads_files for load in loads):
+        if setup.plan.working_set_bytes is not None or not any(
+            find_backend(load.spec.backend).on_server for load in loads
+        ):
             wanted *= setup.plan.num_rounds or ROUNDS_PLANNED
         if at_once * geometry.padded_bytes > room_bytes:
             raise PlanError(

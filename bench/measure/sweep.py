@@ -1,7 +1,6 @@
 """A whole sweep: preflight, files, rounds, header; whatever stops it, the folder stays readable."""
 
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 from bench.measure.available import leave_out_unavailable
 from bench.measure.clock import MonotonicClock
 from bench.measure.continuation import require_same, require_unfinished
-from bench.measure.folder import hold_folder
+from bench.measure.folder import hold_folder, remove_folder
 from bench.measure.header import open_record
 from bench.measure.machine import read_noise
 from bench.measure.notices import note_findings, notice_company, notice_repeats
@@ -86,7 +85,7 @@ def _remove_empty(folder: Path) -> None:
     except RecordError:
         samples = []  # lost, or not even made
     if not samples:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
 
 
 def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float | None = None) -> Path:
@@ -193,8 +192,16 @@ def _measure(
         writer=held.writer,
         observer=hands.observer,
         clock=site.clock,
-        keep=lambda: _write_header(folder, held),
+        between=lambda: _look_around(site, rounds, lambda: _write_header(folder, held)),
     )
+
+
+def _look_around(site: Site, rounds: Rounds, write: Callable[[], None]) -> None:
+    """After a round: note who else is at work by now, and write what was noticed before a kill takes it."""
+    company = notice_company(0.0, site.count_others(), when="measured")
+    rounds.notices += [notice for notice in company if notice not in rounds.notices]
+    if rounds.notices:
+        write()
 
 
 def _finish(setup: Setup, site: Site, folder: Path, *, held: _Held, state: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from bench.analyse.answer import Analysis, Point, SweetSpot
 from bench.analyse.select import COLD, FAULTS, samples_that_count
 from bench.analyse.tiers import MEMORY_BACKENDS
-from bench.measure.record import Notice, RunRecord, Sample
+from bench.measure.record import SERIES_FAILED, Notice, RunRecord, Sample
 from bench.show.numbers import format_fact, format_rate, printable
 
 # keys of the runner's fact dicts, first match wins; a dotted key goes into a nested dict or list
@@ -16,8 +16,11 @@ STORAGE_KEYS = ("name", "fs_type")
 GUEST_KEYS = ("in_guest",)
 # noise and few rounds widen the interval that is printed; the others concern what was not measured
 SAID_BY_THE_INTERVAL = frozenset(
-    {"few_rounds", "noisy_recompute", "noisy_load", "possible_crossing", "coarse_bracket", "extrapolated"}
+    {"few_rounds", "noisy_recompute", "noisy_load", "noisy_reading", "noisy_first_token"}
     | {
+        "possible_crossing",
+        "coarse_bracket",
+        "extrapolated",
         "mfu_above_one",
         "budget_left",
         "moe_random_routing",
@@ -204,12 +207,20 @@ def spots_of(analysis: Analysis, series: str) -> list[SweetSpot]:
 
 
 def main_spot(run: RunRecord, analysis: Analysis) -> SweetSpot | None:
-    """The answer to say first: C* (P* where that was asked) of the median for the first load series with samples."""
+    """The answer to say first: C* (P* where that was asked) of the median for the first load series with samples.
+
+    One that broke in the sweep comes after those that did not.
+    """
     ordered = [spot for series in load_series(run, analysis) for spot in spots_of(analysis, series)]
     kind = "marginal" if run.plan.suffix_tokens else "whole"
     asked = [spot for spot in ordered if spot.kind == kind and spot.statistic == "p50"]
     tried = [spot for spot in asked if spot.measured_range is not None or _left_out(spot)]
-    return next(iter([*tried, *asked, *ordered]), None)
+    whole = [spot for spot in tried if not _broke(run, spot.series)]
+    return next(iter([*whole, *tried, *asked, *ordered]), None)
+
+
+def _broke(run: RunRecord, series: str) -> bool:
+    return any(n.code == SERIES_FAILED and n.message.partition(": ")[0] == series for n in run.notices)
 
 
 def _left_out(spot: SweetSpot) -> bool:
@@ -259,12 +270,14 @@ def failed_checks(run: RunRecord) -> tuple[str, ...]:
 
 
 def _concerns(run: RunRecord, notice: Notice, series: str) -> bool:
-    """False for what was noticed of another series, whose name the message begins with."""
+    """False for what was noticed of other series, whose names the message begins with."""
     return _is_of(run, notice.message.partition(": ")[0], series)
 
 
 def _is_of(run: RunRecord, subject: str, series: str) -> bool:
-    return subject not in run.series or subject == series
+    """Whether `subject`, names of series or something else, is that series or concerns every one."""
+    names = run.series.keys() & set(subject.split(", "))
+    return not names or series in names
 
 
 def suspect_codes(
