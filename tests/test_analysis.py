@@ -269,13 +269,13 @@ def test_a_case_that_drifts_over_the_rounds_is_noticed() -> None:
         for s in draw(noise=Noise(0.002, sample=0.002))
     ]
     analysis = analyse(make_run(), samples)
-    assert "load: drift_load at 256 tokens" in analysis.notices
+    assert "load: drift_reading at 256 tokens" in analysis.notices
     assert not any("drift_recompute" in notice for notice in analysis.notices)
 
 
 def test_noisy_and_few_rounds_are_noticed() -> None:
     noisy = analyse(make_run(), draw(noise=Noise(0.3)))
-    assert any("noisy_load" in notice for notice in noisy.notices)
+    assert any("noisy_reading" in notice for notice in noisy.notices)
     few = analyse(make_run(), draw(num_rounds=4))
     assert all("few_rounds" in point.notices for point in few.points)
     assert any(notice.startswith("few_rounds: 4 rounds") for notice in spot(few).notices)

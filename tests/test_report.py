@@ -164,7 +164,7 @@ def test_each_suspect_code_is_explained_once_and_not_again_where_a_footnote_does
     run = make_run(notices=(make_notice(), make_notice("half_line")))
     points = (replace(ANALYSIS.points[0], notices=("not_cold", "drift_load")), *ANALYSIS.points[1:])
     assert suspect_lines(run, SAMPLES, replace(ANALYSIS, points=points)) == (
-        "suspect: drift_load: Load got slower or faster over the rounds, in reading or in its first-token step.",
+        "suspect: drift_load: Load got slower or faster over the rounds.",
         "suspect: half_line: The run was killed in mid-write; whole rows were kept.",
     )
     assert suspect_lines(make_run(), SAMPLES, ANALYSIS) == ()
