@@ -22,6 +22,7 @@ NUM_PAIRS = 10
 FEWEST_OVERLAPS = 9
 BUDGET = "30s"
 LAYOUT = "sglang-layer-first"
+CHUNK_TOKENS = 16  # lengths well below the crossing can be measured, too
 SHAPE = {
     "model_type": "qwen3",
     "hidden_size": 16,
@@ -44,6 +45,8 @@ def _sweep(config: Path, results: Path, seed: int) -> SweetSpot:
         "float32",
         "--layout",
         LAYOUT,
+        "--chunk-tokens",
+        str(CHUNK_TOKENS),
         "--budget",
         BUDGET,
         "--seed",
@@ -108,6 +111,7 @@ def test_intervals_of_two_sweeps_overlap(benchmark: BenchmarkFixture, tmp_path: 
         "num_pairs": NUM_PAIRS,
         "budget": BUDGET,
         "layout": LAYOUT,
+        "chunk_tokens": CHUNK_TOKENS,
         "pairs": pairs,
     }
     PERF_RESULTS.mkdir(parents=True, exist_ok=True)
