@@ -11,6 +11,7 @@ from pathlib import Path
 from kvio.backends.protocol import KVIOError
 
 PREFIX = "kvcross-"
+TRIAL_PREFIX = f"{PREFIX}trial-"  # of what is there for a few seconds, and no run
 LOCK_NAME = "lock"
 TRIES = 16  # to make a directory of our own beside runs that clean up: each loses to one of those at most
 
@@ -108,9 +109,10 @@ def clean_stale(parent: Path, *, prefix: str = PREFIX) -> list[Path]:
 
 
 def count_live(parent: Path) -> int:
-    """Scratch directories in `parent` whose runs live; one of the same name without a run's lock is none."""
+    """Scratch directories in `parent` whose runs live; a trial's, or one of the same name without a run's lock, is none."""
     found = parent.glob(PREFIX + "*") if parent.is_dir() else ()
-    return sum(1 for path in found if _is_ours(path) and _is_held(path))
+    runs = (path for path in found if not path.name.startswith(TRIAL_PREFIX))
+    return sum(1 for path in runs if _is_ours(path) and _is_held(path))
 
 
 def _is_held(directory: Path) -> bool:

@@ -33,6 +33,8 @@ class SlowServer:
     Args:
         fixed_s: of each store.
         later_s: of each chunk, once it was tried out.
+        tried_s: of each chunk while it is tried out.
+        at_once: chunks that it takes side by side.
         reads: the series that reads from it.
     """
 
@@ -43,12 +45,15 @@ class SlowServer:
         fails: str | None = None,
         fixed_s: float = 0.0,
         later_s: float = 2.0,
+        tried_s: float = 2.0,
+        at_once: int = 1,
         reads: str = "s3/best",
     ) -> None:
         self._clock = clock
         self._fails = fails
         self._fixed_s = fixed_s
-        self._later_s = later_s
+        self._later_s, self._tried_s = later_s, tried_s
+        self._at_once = at_once
         self._reads = reads
         self.placed: list[int] = []
         self.held = 0
@@ -72,9 +77,10 @@ class SlowServer:
                 before_each()
             except KVIOError as error:
                 return {self._reads: error}
+            if self.placed[-1] % self._at_once == 0:
+                self._clock.advance(self._later_s if chunk_s is None else chunk_s)
             self.placed[-1] += 1
             self.held += 1
-            self._clock.advance(self._later_s if chunk_s is None else chunk_s)
         return {}
 
     @contextmanager
@@ -82,7 +88,7 @@ class SlowServer:
         self, store_dirs: Mapping[str, Path], observer: object, *, before_each: Callable[[], None]
     ) -> Iterator[dict[str, KVIOError]]:
         before = self.held
-        yield self.place(store_dirs, observer, before_each=before_each, chunk_s=2.0)
+        yield self.place(store_dirs, observer, before_each=before_each, chunk_s=self._tried_s)
         self.held = before
 
 
@@ -132,7 +138,8 @@ def test_lengths_and_files_are_as_many_as_can_be_placed_in_three_tenths_of_what_
     (notice,) = rounds.notices
     assert (notice.code, notice.suspect) == ("files_cut", False)
     assert notice.message == (
-        "0.00 of 0.01 GB of KV files were written, for that alone takes about 30 s here; they are read again sooner; "
+        "0.00 of 0.01 GB of KV files were written, for that alone takes about 30 s here; prefixes end at 480 tokens for "
+        "it, and they are read again sooner; "
         "a longer --budget makes room for more"
     )
 
@@ -213,10 +220,29 @@ def test_when_it_is_the_only_one_its_error_is_the_end(tmp_path: Path) -> None:
 
 
 def test_what_every_store_takes_is_charged_once_and_not_to_each_chunk(tmp_path: Path) -> None:
-    rounds, server, _ = prepare(tmp_path, left_s=200.0, loads=(S3,), server={"fixed_s": 20.0})
-    assert server.placed == [1, 2, 20]  # 60 s, less 20 s, at 2 s for a chunk
-    assert rounds.allowed[-1] == 640
+    rounds, server, _ = prepare(tmp_path, left_s=200.0, loads=(S3,), server={"fixed_s": 6.0})
+    assert server.placed == [1, 2, 4, 27]  # 60 s, less 6 s, at 2 s for a chunk; two are too few to tell
+    assert rounds.allowed[-1] == 864
     assert "takes about 60 s here" in rounds.notices[0].message
+
+
+def test_chunks_that_go_side_by_side_are_priced_by_twice_as_many_as_do(tmp_path: Path) -> None:
+    slow = {"at_once": 4, "tried_s": 1.5, "later_s": 1.5}
+    rounds, server, _ = prepare(tmp_path, left_s=60.0, loads=(S3,), server=slow)
+    assert server.placed == [1, 2, 4, 8, 48]  # 18 s at 1.5 s for four
+    assert rounds.allowed[-1] == 48 * 32
+
+
+def test_what_outweighs_the_chunks_is_not_told_from_them_where_there_is_no_time_to(tmp_path: Path) -> None:
+    _, server, _ = prepare(tmp_path, left_s=200.0, loads=(S3,), server={"fixed_s": 20.0})
+    assert server.placed == [1, 2, 5]  # 12 s for each of two, as if it were theirs
+
+
+def test_without_time_to_try_a_server_that_is_said_and_not_that_it_became_slower(tmp_path: Path) -> None:
+    with pytest.raises(
+        KVIOError, match=r"^a budget of 60 s leaves no time to find out how long placing KV chunks takes"
+    ):
+        prepare(tmp_path, left_s=1.0, loads=(S3,))
 
 
 def test_a_server_that_becomes_slower_than_it_was_when_tried_ends_with_the_time_for_the_files(

@@ -58,7 +58,7 @@ def test_a_series_whose_answer_there_was_no_time_to_check_is_named() -> None:
 
 def test_a_check_made_when_gone_on_with_takes_its_notice_back_and_leaves_those_of_other_checks() -> None:
     setup = work_out(Plan(model="qwen3-0.6b", dtype="float32", loads=(LoadSpec(), LoadSpec(backend="uring"))))
-    wrong = Notice(code="wrong_answer", message="the right-answer check of posix/best fails: by 3")
+    wrong = Notice(code="wrong_answer", message="posix/best: the right-answer check fails: by 3")
     failed = {"answer:posix/best": {"passed": False}}
     begun = note_findings(
         make_run(plan=setup.plan, series=setup.series, checks={}),

@@ -55,7 +55,9 @@ def test_a_server_that_hangs_when_its_objects_are_removed_holds_back_no_header(
     site: Any = SimpleNamespace(depots=depots, scratch=None)
     run = make_run(plan=SETUP.plan, state="running")
     hands: Any = SimpleNamespace()
-    bench.measure.sweep._carry_out(SETUP, site, tmp_path, run=run, samples=[], hands=hands)
+    bench.measure.sweep._carry_out(
+        SETUP, site, tmp_path, held=bench.measure.sweep._Held(run), samples=[], hands=hands
+    )
     assert depots.left == [("complete", ["files_cut"])]
     ended = read_run(tmp_path)
     assert (ended.state, [notice.code for notice in ended.notices]) == (

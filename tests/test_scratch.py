@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvio.scratch import LOCK_NAME, ScratchError, clean_stale, count_live, open_scratch
+from kvio.scratch import LOCK_NAME, TRIAL_PREFIX, ScratchError, clean_stale, count_live, open_scratch
 
 HOLD = """
 import signal, sys
@@ -147,6 +147,8 @@ def test_only_directories_whose_lock_is_held_are_runs(tmp_path: Path) -> None:
     assert count_live(tmp_path) == 0
     with open_scratch(tmp_path), open_scratch(tmp_path):
         assert count_live(tmp_path) == 2
+        with open_scratch(tmp_path, prefix=TRIAL_PREFIX):  # of a probe, as doctor makes them
+            assert count_live(tmp_path) == 2
     assert count_live(tmp_path / "gone") == 0
 
 

@@ -77,7 +77,7 @@ def _compare(
     )
     said = "passes" if check.passed else "is blind" if check.blind else "fails"
     message = (
-        f"the right-answer check of {name} {said}: logits differ by {check.max_difference:.3g} standard deviations "
+        f"{name}: the right-answer check {said}: logits differ by {check.max_difference:.3g} standard deviations "
         f"({check.tolerance:g} allowed), with rotated chunks by {check.control_difference:.3g}"
     )
     result = {

@@ -12,15 +12,19 @@ from bench.measure.machine import comparable
 from bench.measure.notices import failed_series
 from bench.measure.plan import PlanError
 from bench.measure.policy import End, Policy, Progress
-from bench.measure.record import Notice, RunRecord, Sample
+from bench.measure.record import SERIES_FAILED, Notice, RunRecord, Sample
 from bench.measure.setup import Setup
 from bench.measure.software import compare_revisions, compare_software, describe_software
+
+TRIED_AGAIN = frozenset(
+    {"answer_unchecked", "scaling_unchecked", SERIES_FAILED}
+)  # what a longer budget makes good
 
 
 def require_unfinished(
     folder: Path, run: RunRecord, samples: Sequence[Sample], *, policy: Policy, budget_s: float | None
 ) -> None:
-    """Stop on a complete sweep to which going on would add nothing.
+    """Stop on a complete sweep to which going on would add neither samples nor a check that had no time.
 
     Args:
         run, samples: as the folder holds them.
@@ -34,7 +38,8 @@ def require_unfinished(
         return
     again = f"its answer is derived again by: make report RESULTS={folder}"
     chosen = policy(_unlimited(run, samples))
-    if isinstance(chosen, End) and not chosen.wanted:
+    open_yet = any(notice.code in TRIED_AGAIN for notice in run.notices)
+    if isinstance(chosen, End) and not chosen.wanted and not open_yet:
         raise PlanError(
             f"{folder}: this sweep is complete: {chosen.reason}, so that a longer --budget adds nothing; {again}"
         )

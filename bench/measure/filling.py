@@ -17,11 +17,13 @@ from bench.measure.site import Site
 from bench.measure.stores import StorePlan, chunks_at_once, create_stores, plan_stores
 from kvio.chunks import ChunkGeometry
 from kvio.errors import KVIOError
+from kvio.store import NUM_WRITERS
 
 FILL_SHARE = 0.3  # of what is left of the budget: so long all files together may take
 SPARE_SHARE = 0.05  # and so long those that save a later round from reading what an earlier one has read, unless asked for
-PROBE_S = 1.0  # where one chunk takes longer, there is no time to try many
-PROBE_CHUNKS = (2, 4, 32)  # else so many are tried: several are placed at once
+AT_ONCE = NUM_WRITERS  # chunks that are written side by side, and placed
+PROBE_S = 1.0  # where so many, one after another, take no longer, MANY can be tried
+MANY = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,18 @@ class _Filler:
         """Seconds that writing and placing may still take."""
         return self.until_s - self.site.clock.now_s()
 
+    def require_time_to_try(self) -> None:
+        """Stop finding out what placing takes where nothing is left for it.
+
+        Raises:
+            KVIOError: no time is left.
+        """
+        if self.left_s < 0:
+            raise KVIOError(
+                f"a budget of {self.setup.plan.budget_s:g} s leaves no time to find out how long placing KV chunks "
+                f"takes; try a longer --budget, or shorter prefixes"
+            )
+
     def require_time(self) -> None:
         """Stop placing what would be placed after the budget's end: a server may become slower than it was when tried.
 
@@ -76,18 +90,26 @@ class _Filler:
             )
 
     def price(self, plan: StorePlan) -> FillPrice:
-        """What one store costs, by the difference of two that are small; of all ranks, until every series can read it."""
-        one_s = self._time_chunks(plan, 1)
-        few, some, many = PROBE_CHUNKS
-        count = few if one_s > PROBE_S else some if one_s * some > PROBE_S else many
-        count = min(plan.num_chunks, count)
-        if count == 1 or one_s > self.left_s:
-            return FillPrice(0.0, one_s)
-        took_s = self._time_chunks(plan, count)
-        chunk_s = (took_s - one_s) / (count - 1)
-        if chunk_s <= 0:  # too little to tell from chance
-            return FillPrice(0.0, took_s / count)
-        return FillPrice(max(0.0, one_s - chunk_s), chunk_s)
+        """What one store costs, by the difference of two that are small; of all ranks, until every series can read it.
+
+        Where a larger one hardly takes longer, its chunks went side by side, or what every store takes outweighs them:
+        one that is larger still tells, if there is time for it.
+        """
+        number, took_s, chunk_s, is_clear = 1, self._time_chunks(plan, 1), 0.0, False
+        step = MANY if took_s * AT_ONCE <= PROBE_S else 2
+        while not is_clear and number < min(2 * AT_ONCE, plan.num_chunks) and self._may_try(number, took_s):
+            before, before_s = number, took_s
+            number = min(number * step, plan.num_chunks)
+            took_s = self._time_chunks(plan, number)
+            chunk_s = (took_s - before_s) / (number - before)
+            is_clear = chunk_s * number >= took_s / 2  # they took turns
+        if chunk_s > 0 and (is_clear or number >= 2 * AT_ONCE):
+            return FillPrice(max(0.0, took_s - chunk_s * number), chunk_s)
+        return FillPrice(0.0, took_s / number)
+
+    def _may_try(self, number: int, took_s: float) -> bool:
+        """Whether there is time for a larger store after one of so many chunks, which may take twice as long."""
+        return took_s <= self.left_s if number == 1 else 2 * took_s <= FILL_SHARE * self.left_s
 
     def _time_chunks(self, plan: StorePlan, num_chunks: int) -> float:
         """Seconds to write a store of so many chunks, and to place it; nothing of it stays anywhere."""
@@ -101,7 +123,7 @@ class _Filler:
         with ExitStack() as placed:
             if depots is not None:
                 failed = placed.enter_context(
-                    depots.placed_for_now(measured, self.observer, before_each=self.require_time)
+                    depots.placed_for_now(measured, self.observer, before_each=self.require_time_to_try)
                 )
                 _do_without(self.rounds, failed)
             took_s = clock.now_s() - began_s
@@ -139,13 +161,15 @@ def fill_stores(
     stores = plan_stores(setup, site.scratch, longest=rounds.allowed[-1])
     prices = {plan.geometry: filler.price(plan) for plan in stores}
     limit = FillLimit(FILL_SHARE * left_s, filler.left_s)
+    longest = rounds.allowed[-1]
     rounds.allowed = lengths_within(setup, prices, rounds.allowed, limit=limit)
     wanted = plan_stores(setup, site.scratch, longest=rounds.allowed[-1])
     if setup.plan.working_set_bytes is None:
         wanted = cut_spare_to(wanted, prices, limit_s=SPARE_SHARE * left_s)
     plans = cut_to(wanted, prices, limit_s=limit.wanted_s)
-    if plans != wanted:
-        rounds.notices.append(_notice_cut(wanted, plans, prices))
+    if plans != wanted or rounds.allowed[-1] < longest:
+        ends_at = rounds.allowed[-1] if rounds.allowed[-1] < longest else None
+        rounds.notices.append(_notice_cut(wanted, plans, prices, ends_at=ends_at))
     directories = create_stores(setup, plans)
     filler.place(directories)
     return directories
@@ -215,16 +239,20 @@ def cut_spare_to(plans: Sequence[StorePlan], prices: FillPrices, *, limit_s: flo
     return tuple(plan.cut_spare(limit_s / spare_s) for plan in plans) if spare_s > limit_s else tuple(plans)
 
 
-def _notice_cut(wanted: Sequence[StorePlan], plans: Sequence[StorePlan], prices: FillPrices) -> Notice:
+def _notice_cut(
+    wanted: Sequence[StorePlan], plans: Sequence[StorePlan], prices: FillPrices, *, ends_at: int | None
+) -> Notice:
+    """That there are fewer files than wanted, or only those of prefixes up to `ends_at` tokens."""
     wanted_bytes, held_bytes = (
         sum(plan.geometry.padded_bytes * plan.num_chunks for plan in stores) for stores in (wanted, plans)
     )
     took_s = sum(prices[plan.geometry].of(plan.num_chunks) for plan in plans)
+    ending = "" if ends_at is None else f"prefixes end at {ends_at} tokens for it, and "
     return Notice(
         code="files_cut",
         message=(
             f"{held_bytes / 1e9:.2f} of {wanted_bytes / 1e9:.2f} GB of KV files were written, for that alone takes about "
-            f"{took_s:.0f} s here; they are read again sooner; a longer --budget makes room for more"
+            f"{took_s:.0f} s here; {ending}they are read again sooner; a longer --budget makes room for more"
         ),
         suspect=False,
     )

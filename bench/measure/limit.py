@@ -246,5 +246,7 @@ def _start_ticks(pid: int) -> int | None:
 def _read_words(path: Path) -> list[str]:
     try:
         return path.read_text().split()
-    except FileNotFoundError:  # a cgroup2 mount of a kernel that keeps its controllers in v1
+    except (
+        OSError
+    ):  # a cgroup2 mount of a kernel that keeps its controllers in v1, or one that may not be entered
         return []

@@ -12,6 +12,8 @@ from bench.measure.site import Site
 from bench.measure.stores import count_reads
 from kvio.backends import find_backend
 
+OF_ROUNDS = frozenset({"failed", SERIES_FAILED, "lengths_dropped"})
+CHECK_FAILED = "its check failed"  # of a series that broke before any round
 BUSY_SHARE = 0.25  # of all cores, above which timings are noise
 # notices of what each part of a sweep finds out for itself: the next part measures again what one had to leave out
 FOUND_ANEW = frozenset(
@@ -90,6 +92,11 @@ def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
     )
 
 
+def found_in_rounds(run: RunRecord) -> tuple[Notice, ...]:
+    """Notices that rounds gave, which stand until a later part has measured again."""
+    return tuple(n for n in run.notices if n.code in OF_ROUNDS and CHECK_FAILED not in n.message)
+
+
 def failed_series(run: RunRecord) -> set[str]:
     """Names of what broke in an earlier part: the next part tries it again."""
     return {notice.message.partition(":")[0] for notice in run.notices if notice.code == SERIES_FAILED}
@@ -105,7 +112,7 @@ def _skip(info: SeriesInfo, reason: str | None) -> SeriesInfo:
 
 def _notice_broken(series: Mapping[str, SeriesInfo], reasons: Mapping[str, str]) -> list[Notice]:
     return [
-        Notice(code=SERIES_FAILED, message=f"{name}: its check failed, so it was left out: {reason}")
+        Notice(code=SERIES_FAILED, message=f"{name}: {CHECK_FAILED}, so it was left out: {reason}")
         for name, reason in reasons.items()
         if name in series
     ]

@@ -11,14 +11,13 @@ from bench.measure.continuation import require_same, require_unfinished
 from bench.measure.folder import hold_folder, remove_folder
 from bench.measure.header import open_record
 from bench.measure.machine import read_noise
-from bench.measure.notices import note_findings, notice_company, notice_repeats
+from bench.measure.notices import found_in_rounds, note_findings, notice_company, notice_repeats
 from bench.measure.plan import Plan
 from bench.measure.policy import Observer, Policy, SearchPolicy
 from bench.measure.prepare import look_ahead, prepare_rounds
 from bench.measure.provable import foresee_storage
 from bench.measure.record import (
     Notice,
-    RecordError,
     RunRecord,
     Sample,
     read_run,
@@ -65,10 +64,12 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
         open_record(setup, root, data_dir, other_runs=site.other_runs, known=known) as (run, folder),
     ):
         _tell(known, hands.observer)
+        samples: list[Sample] = []
         try:
-            _carry_out(setup, site, folder, run=run, samples=[], hands=hands)
+            _carry_out(setup, site, folder, held=_Held(run), samples=samples, hands=hands)
         except (UserError, FailedError):
-            _remove_empty(folder)
+            if not samples:  # a sweep that could not begin leaves no folder behind
+                remove_folder(folder)
             raise
     return folder
 
@@ -76,16 +77,6 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
 def _tell(notices: Sequence[Notice], observer: Observer) -> None:
     for notice in notices:
         observer.on_notice(notice.message)
-
-
-def _remove_empty(folder: Path) -> None:
-    """Leave no folder behind for a sweep that could not begin, as far as its disk lets us."""
-    try:
-        samples, _ = read_samples(folder)
-    except RecordError:
-        samples = []  # lost, or not even made
-    if not samples:
-        remove_folder(folder)
 
 
 def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float | None = None) -> Path:
@@ -106,8 +97,9 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
         with open_site(setup, data_dir, since_s=since_s) as site:
             _tell(known, hands.observer)
             notices += notice_company(busy_share, site.other_runs, when="was gone on with")
-            run = run.model_copy(update={"state": "running", "notices": tuple(notices)})
-            _carry_out(setup, site, folder, run=run, samples=samples, hands=hands)
+            begun = run.model_copy(update={"state": "running", "notices": tuple(notices)})
+            held = _Held(begun, before=read_run(folder), num_before=len(samples))
+            _carry_out(setup, site, folder, held=held, samples=samples, hands=hands)
     return folder
 
 
@@ -127,18 +119,30 @@ def _read_unfinished(folder: Path, policy: Policy, budget_s: float | None) -> tu
 
 @dataclass(slots=True)
 class _Held:
-    """What a sweep has come to so far, for the header that it leaves however it ends."""
+    """What a sweep has come to so far, for the header that it leaves however it ends.
+
+    Args:
+        before: of one that is gone on with, the header that its earlier part left.
+        num_before: samples of that part.
+    """
 
     run: RunRecord
+    before: RunRecord | None = None
+    num_before: int = 0
     rounds: Rounds | None = None
     writer: SampleWriter | None = None
 
+    @property
+    def has_measured(self) -> bool:
+        """Whether this part has added a sample."""
+        return self.rounds is not None and len(self.rounds.samples) > self.num_before
+
 
 def _carry_out(
-    setup: Setup, site: Site, folder: Path, *, run: RunRecord, samples: list[Sample], hands: Hands
+    setup: Setup, site: Site, folder: Path, *, held: _Held, samples: list[Sample], hands: Hands
 ) -> None:
     """Preflight, files, rounds; the header says how it ended."""
-    state, held = "failed", _Held(run)
+    state = "failed"
     try:
         _measure(setup, site, folder, held=held, samples=samples, hands=hands)
         state = "complete"
@@ -170,7 +174,7 @@ def _measure(
         layers=layers,
     )
     held.run = note_findings(held.run, findings)
-    write_run(folder, held.run)
+    _write_header(folder, held)
     search = plan_search(held.run, setup, samples)
     rounds = held.rounds = prepare_rounds(
         setup,
@@ -205,12 +209,17 @@ def _look_around(site: Site, rounds: Rounds, write: Callable[[], None]) -> None:
 
 
 def _finish(setup: Setup, site: Site, folder: Path, *, held: _Held, state: str) -> None:
-    """Close the file of samples, write the last header, then take back what lies elsewhere, which may take long."""
+    """Close the file of samples, write the last header, then take back what lies elsewhere, which may take long.
+
+    What was complete stays so where going on with it came to nothing.
+    """
     if held.writer is not None:
         held.writer.close()
     repeats = notice_repeats(setup, site, held.rounds.taken) if held.rounds else ()
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     held.run = held.run.model_copy(update={"state": state, "finished_utc": finished})
+    if held.before is not None and held.before.state == "complete" != state and not held.has_measured:
+        held.run, held.rounds, repeats = held.before, None, ()
     _write_header(folder, held, repeats)
     left = () if site.depots is None else site.depots.withdraw()
     if left:
@@ -220,6 +229,7 @@ def _finish(setup: Setup, site: Site, folder: Path, *, held: _Held, state: str) 
 def _write_header(folder: Path, held: _Held, more: Sequence[Notice] = ()) -> None:
     """The header as far as the sweep has come; of each thing that is said again, the latest."""
     rounds = held.rounds.notices if held.rounds else ()
-    notices = (*held.run.notices, *rounds, *more)
+    earlier = () if held.before is None or held.has_measured else found_in_rounds(held.before)
+    notices = (*earlier, *held.run.notices, *rounds, *more)
     latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
     write_run(folder, held.run.model_copy(update={"notices": tuple(latest.values())}))

@@ -28,7 +28,7 @@ def probe_store(directory: Path, options: Mapping[str, str]) -> Unavailable | No
         return Unavailable("mooncake is not installed", INSTALL)
     try:
         read_mooncake(options)
-        with scratch.open_scratch(directory) as folder:
+        with scratch.open_scratch(directory, prefix=scratch.TRIAL_PREFIX) as folder:
             path = folder / "probe.kv"
             path.write_bytes(secrets.token_bytes(PROBE_BYTES))
             command = [sys.executable, "-m", __name__, str(path), json.dumps(dict(options))]

@@ -54,7 +54,7 @@ def _probe(plugin: Plugin, directory: Path, options: Mapping[str, str]) -> Unava
         return Unavailable("nixl is not installed", INSTALL)
     remedy = GPU_REMEDY if plugin == "GDS_MT" else "another --option queue=, or --backend posix"
     try:
-        with scratch.open_scratch(directory) as folder:
+        with scratch.open_scratch(directory, prefix=scratch.TRIAL_PREFIX) as folder:
             path = folder / "probe.kv"
             path.write_bytes(secrets.token_bytes(PROBE_BYTES))
             arguments = [plugin, str(path), json.dumps(dict(options))]

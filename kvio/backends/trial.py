@@ -25,7 +25,8 @@ def try_reading(name: str, directory: Path, options: Mapping[str, str], *, remed
         remedy: what to try where the trial itself does not know.
     """
     try:
-        with scratch.open_scratch(directory) as folder:  # ours, so that a trial that is killed leaves nothing
+        # ours, so that a trial that is killed leaves nothing
+        with scratch.open_scratch(directory, prefix=scratch.TRIAL_PREFIX) as folder:
             arguments = [name, str(folder), json.dumps(dict(options))]
             return run_trial([sys.executable, "-m", "kvio.trial", *arguments], remedy=remedy)
     except (OSError, scratch.ScratchError) as error:
