@@ -256,6 +256,14 @@ def test_marginal_crossover_comes_from_slopes_and_says_so() -> None:
     assert marginal.crossings[0].tokens.value == pytest.approx(2500 - 128, rel=0.05)
 
 
+def test_one_slope_gives_no_marginal_crossover_and_no_winner_at_a_length_that_nobody_measured() -> None:
+    marginal = spot(analyse(make_run(), draw(lengths=(512, 1024))), "marginal")
+    assert (marginal.verdict, marginal.measured_range) == ("inconclusive", None)
+    assert marginal.reason.endswith(
+        "only one pair of lengths has a slope, and P* needs two (more --tokens, or a longer --budget)"
+    )
+
+
 def test_marginal_crossover_is_measured_directly_when_there_is_a_suffix() -> None:
     samples = [dataclasses.replace(s, case=dataclasses.replace(s.case, suffix_tokens=512)) for s in draw()]
     found = spot(analyse(make_run(), samples + draw(seed=2)), "marginal")
@@ -275,7 +283,8 @@ def test_a_case_that_drifts_over_the_rounds_is_noticed() -> None:
 
 def test_noisy_and_few_rounds_are_noticed() -> None:
     noisy = analyse(make_run(), draw(noise=Noise(0.3)))
-    assert any("noisy_reading" in notice for notice in noisy.notices)
+    codes = {code for point in noisy.points for code in point.notices}
+    assert codes & {"noisy_load", "noisy_reading", "noisy_first_token"} and "noisy_recompute" in codes
     few = analyse(make_run(), draw(num_rounds=4))
     assert all("few_rounds" in point.notices for point in few.points)
     assert any(notice.startswith("few_rounds: 4 rounds") for notice in spot(few).notices)

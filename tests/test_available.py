@@ -11,7 +11,7 @@ import pytest
 from bench.measure.available import leave_out_unavailable
 from bench.measure.doctor import try_backend
 from bench.measure.plan import LoadSpec, Plan, PlanError
-from bench.show.facts import harmless_codes
+from bench.show.noticed import harmless_codes
 from bench.verbs.options import parse_options
 from kvio.backends import BACKENDS
 from kvio.backends.protocol import Unavailable

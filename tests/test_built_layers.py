@@ -27,7 +27,8 @@ from bench.measure.record import BuiltLayers, RunRecord, Sample, read_run, write
 from bench.measure.runner import Rounds, plan_round
 from bench.measure.setup import Setup, work_out
 from bench.measure.site import Site
-from bench.show.facts import say_depth, suspect_codes
+from bench.show.facts import say_depth
+from bench.show.noticed import suspect_codes
 from tests.sweeps import make_run, make_samples
 from tests.test_cli import TINY
 from tests.test_preflight import Scripted, Silent

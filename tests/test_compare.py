@@ -88,9 +88,9 @@ def test_runs_that_read_with_other_settings_are_told_apart() -> None:
     comparison = compare([_read_with(4, "first"), _read_with(16, "second"), result(run_id="third")])
     assert comparison.remarks == (
         "load-1: the settings differ: "
-        "first: num_threads 4, queue_depth 4, request_bytes 4096; "
-        "second: num_threads 16, queue_depth 16, request_bytes 4096; "
-        "third: num_threads 8, queue_depth —, request_bytes —",
+        "first: chunk_tokens —, num_threads 4, queue_depth 4, request_bytes 4096; "
+        "second: chunk_tokens —, num_threads 16, queue_depth 16, request_bytes 4096; "
+        "third: chunk_tokens —, num_threads 8, queue_depth —, request_bytes —",
     )
     assert comparison.plain().endswith(comparison.remarks[0])
     assert compare([_read_with(4, "first"), _read_with(4, "second")]).remarks == ()
@@ -114,6 +114,15 @@ def test_memory_has_no_page_cache_and_a_drive_that_nobody_watched_is_unverified(
         ("hostmem, best layout", "—"),
         ("posix, best layout", "unverified"),
     }
+    warm = [
+        replace(s, outcome=replace(s.outcome, cache_state="warm")) for s in samples if s.case.arm == "load"
+    ]
+    warm += [s for s in samples if s.case.arm != "load"]
+    asked = run.series[DISK.series]
+    asked = asked.model_copy(update={"settings": {**asked.settings, "cache_state": "direct"}})
+    run = run.model_copy(update={"series": {**run.series, DISK.series: asked}})
+    rows = compare([Result(run, warm, analyse(run, warm))]).rows
+    assert {row[5] for row in rows if row[3] == "posix, best layout"} == {"—"}  # none of it counts
 
 
 def test_what_is_suspect_stands_in_the_rows_and_makes_the_comparison_unsound() -> None:

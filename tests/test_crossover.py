@@ -203,5 +203,8 @@ def test_lengths_of_too_few_rounds_neither_agree_nor_disagree_but_are_asked_for_
     disagree = read_band(_rounds_of(levels, dict.fromkeys(levels, 8)))
     assert disagree.reason == "rounds disagree at 4 lengths and agree at 3: no more than chance gives"
     assert disagree.doubts == (64, 128, 256, 512)
+    assert disagree.opposite == reading.opposite == ()  # smaller than their neighbour's, and of the same sign
+    other = read_band(_rounds_of({**levels, 64: 0.01}, dict.fromkeys(levels, 8)))
+    assert other.opposite == (64,)
     decided = read_band(_rounds_of({**levels, 256: -0.2, 512: -0.2}, dict.fromkeys(levels, 8)))
     assert (decided.verdict, decided.doubts) == ("crossover", ())

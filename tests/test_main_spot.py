@@ -5,7 +5,8 @@ from dataclasses import replace
 from bench.analyse.analysis import analyse
 from bench.analyse.answer import Analysis
 from bench.measure.record import Notice
-from bench.show.facts import main_spot, suspect_codes
+from bench.show.noticed import suspect_codes
+from bench.show.spots import main_spot
 from tests.sweeps import make_run, make_samples
 
 NOTHING = Analysis((), (), (), ())

@@ -86,7 +86,7 @@ def test_missing_cells_of_the_table_are_empty() -> None:
     frame = matrix_frame([MatrixCell("modelled", "m", "d", "s", reason="too big")])
     assert (
         frame.to_csv(index=False, lineterminator="\n").splitlines()[1]
-        == "modelled,m,d,s,1,,,,,,,,,,,,too big"
+        == "modelled,m,d,s,1,,,,,,,,,,,,too big,"
     )
 
 

@@ -1,5 +1,6 @@
 """What a cell of the matrix says besides C*: other crossings, doubts, what fits, and the weights' dtype."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
@@ -13,10 +14,14 @@ from bench.analyse.modelled import answer
 from bench.catalog.config import describe_config, read_catalogue, resolve_model
 from bench.catalog.devices import Devices, read_devices
 from bench.catalog.fields import CatalogError
+from bench.measure.record import Notice, write_run
+from bench.measure.writer import SampleWriter
 from bench.show.matrix_figure import draw_matrix, say_cell
 from bench.verbs.matrix import matrix
+from tests.sweeps import make_run, make_samples
 from tests.tiny_configs import TINY_CONFIGS
 
+DRIFTED = Notice(code="other_revision", message="rounds of two revisions of kvcross are pooled")
 DEEPSEEK = resolve_model("deepseek-v3")
 
 
@@ -162,3 +167,21 @@ def test_the_tables_have_the_dtype_the_doubt_and_all_crossings(tmp_path: Path) -
     assert (row["dtype"], row["num_gpus"], row["fitting_tokens"]) == ("fp8", 4, 225_598)
     assert row["crossings"].split()[0][0] == "<"
     assert set(pd.read_csv(tmp_path / "out" / "bandwidth.csv")["dtype"]) == {"fp8"}
+
+
+def test_a_measured_cell_is_of_the_newest_sweep_of_its_setting_and_says_what_makes_it_suspect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run_id, notices in (("20250101T000000Z-aaaaaa", ()), ("20250102T000000Z-bbbbbb", (DRIFTED,))):
+        folder = tmp_path / "results/qwen3-8b/machine" / run_id
+        folder.mkdir(parents=True)
+        write_run(folder, make_run(run_id=run_id, notices=notices))
+        with closing(SampleWriter(folder)) as writer:
+            for sample in make_samples():
+                writer.append(sample)
+    matrix("qwen3-8b", "L40S", "pm9a3", results=tmp_path / "results", folder=tmp_path / "out")
+    assert "measured: 1 from" in capsys.readouterr().out
+    rows = pd.read_csv(tmp_path / "out/matrix.csv")
+    (cell,) = rows[rows.origin == "measured"].to_dict("records")
+    assert cell["suspect"] == "other_revision"
+    assert say_cell(MatrixCell("measured", "m", "d", "s", crossover_tokens=2000.0, suspect="x")) == "2,000!"

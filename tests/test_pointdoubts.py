@@ -32,6 +32,14 @@ def test_what_varies_is_named_by_the_part_of_the_load_that_it_is_in(
     assert doubts(calm, calm) == ()
 
 
+def test_one_slow_round_of_a_part_does_not_take_the_blame_for_what_the_other_does() -> None:
+    calm, one_slow = (1.0,) * 8, (1.0, 1.0, 1.0, 1.5, 1.0, 1.0, 1.0, 1.0)
+    often = tuple(2 * value for value in SLOWER)
+    assert "drift_first_token" in doubts(one_slow, often)
+    assert "drift_load" in doubts(SLOWER, SLOWER)  # both did
+    assert doubts(one_slow, calm) == ()
+
+
 def test_bytes_that_went_to_others_are_noticed_by_the_median_sample() -> None:
     def sample(device_bytes: int | None, process_bytes: int | None) -> Outcome:
         return Outcome(seconds=1.0, device_bytes=device_bytes, process_bytes=process_bytes)

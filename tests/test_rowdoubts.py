@@ -43,7 +43,17 @@ def test_several_requests_at_once_are_load(words: str, found: str) -> None:
         "fio bs=64k",
         "fio bs=1 MiB",
         "mean of 50 prompts",
+        "100% hit",
+        "hit rate: 100 %",
+        "0% hits",
+        "reuse 100.0%",
     ],
 )
-def test_one_request_is_no_load(words: str) -> None:
+def test_one_request_is_no_load_and_all_or_nothing_no_part(words: str) -> None:
     assert list(find_doubts(words)) == []
+
+
+@pytest.mark.parametrize("words", ["50% hit", "hit rate: 99.5 %", "reuse 10%", "hit ratio 1100%"])
+def test_a_share_that_is_neither_all_nor_nothing_is_a_part(words: str) -> None:
+    (said,) = find_doubts(words)
+    assert said.startswith("only a part of the prefix was reused (")

@@ -7,7 +7,8 @@ from bench.analyse.answer import Crossing, Estimate
 from bench.measure.plan import Plan
 from bench.measure.record import Notice
 from bench.show.direct_labels import say_spot as say_beside
-from bench.show.facts import storage_name, suspect_codes
+from bench.show.facts import storage_name
+from bench.show.noticed import suspect_codes
 from bench.show.sentence import describe_answer, sentence, short_answer
 from bench.show.soundness import is_sound
 from tests.sweeps import make_analysis, make_notice, make_run, make_samples, make_spot

@@ -93,7 +93,7 @@ def test_the_matrix_has_a_cell_for_each_way_to_load_by_what_it_loads_from(tmp_pa
     ways = (*WAYS, other)
     run = make_tier_run(ways, tensor_parallel=2)
     write_sweep(tmp_path / "qwen3-8b" / "machine" / "run", run, make_tier_samples(ways))
-    cells = _measured(tmp_path)
+    cells, _ = _measured(tmp_path)
     name = make_run().storage["name"]
     assert [cell.storage for cell in cells] == ["host memory", f"{name} (posix/best)", f"{name} (uring/best)"]
     assert {cell.num_gpus for cell in cells} == {2}

@@ -6,6 +6,9 @@ import pytest
 from bench.analyse.analysis import analyse
 from bench.analyse.answer import Analysis, HybridCurve, HybridPoint
 from bench.measure.record import Notice, RunRecord, Sample
+from bench.show.hybrid import describe_hybrids, suspects_of
+from bench.show.noticed import suspect_codes
+from bench.show.sections import notice_lines
 from bench.show.sentence import describe_undecided
 from bench.show.soundness import is_sound, loads_are_sound
 from tests.tier_sweeps import MEMORY, NEVER, Way, make_tier_run, make_tier_samples
@@ -92,6 +95,43 @@ def test_a_way_that_was_skipped_is_no_fault() -> None:
     assert not is_sound(run, samples, analyse(run, samples))
     run = run.model_copy(update={"series": {**run.series, NEVER.series: skipped}})
     assert is_sound(run, samples, analyse(run, samples))
+
+
+def test_a_way_that_broke_in_its_check_is_a_fault_though_it_counts_as_skipped() -> None:
+    run, samples = make_tier_run(WAYS), make_tier_samples((MEMORY,))
+    info = run.series[NEVER.series]
+    skipped = info.model_copy(update={"settings": {**info.settings, "skipped": "gone"}})
+    broke = Notice(
+        code="series_failed", message=f"{NEVER.series}: its check failed, so it was left out: gone"
+    )
+    run = run.model_copy(update={"series": {**run.series, NEVER.series: skipped}, "notices": (broke,)})
+    assert not loads_are_sound(run, samples, analyse(run, samples))
+
+
+def test_what_was_noticed_of_a_hybrid_by_name_is_said_of_it_and_of_no_load() -> None:
+    run, samples, analysis = _with_hybrid()
+    (curve,) = analysis.hybrids
+    series = {**run.series, curve.series: run.series["hostmem/best"].model_copy(update={"arm": "hybrid"})}
+    wrong = Notice(code="wrong_answer", message=f"{curve.series}: the right-answer check fails: by 3")
+    unchecked = Notice(code="answer_unchecked", message="hostmem/best: the preflight had no time")
+    run = run.model_copy(update={"series": series, "notices": (wrong, unchecked)})
+    assert suspects_of(run, curve) == ["wrong_answer"]
+    assert "(suspect: wrong_answer)" in describe_hybrids(run, analysis)[0]
+    assert suspect_codes(run, samples, analysis, series="hostmem/best") == ("answer_unchecked",)
+    lines = {line.code: line.message for line in notice_lines(run, samples, analysis)}
+    assert lines["wrong_answer"] == wrong.message
+    failed = run.model_copy(update={"notices": (), "checks": {f"answer:{curve.series}": {"passed": False}}})
+    assert suspects_of(failed, curve) == ["check_failed"]
+
+
+def test_every_message_of_a_code_is_said_and_each_once() -> None:
+    run, samples = make_tier_run(WAYS), make_tier_samples(WAYS)
+    messages = [f"{way.series}: skipped in round {number}" for way in WAYS for number in (1, 2, 2)]
+    run = run.model_copy(update={"notices": tuple(Notice(code="round_stopped", message=m) for m in messages)})
+    (line,) = (
+        line for line in notice_lines(run, samples, analyse(run, samples)) if line.code == "round_stopped"
+    )
+    assert line.message == "; ".join(dict.fromkeys(messages))
 
 
 def test_without_any_way_to_load_nothing_is_sound() -> None:

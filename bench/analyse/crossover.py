@@ -36,6 +36,9 @@ class Reading:
     signs: tuple[int, ...] = ()
     centres: tuple[float, ...] = ()
     doubts: tuple[int, ...] = ()  # lengths of which more rounds may change the verdict, or contradict it
+    opposite: tuple[
+        int, ...
+    ] = ()  # of the undecided lengths, those whose median contradicts the nearest decided one
 
 
 def read_band(band: Band) -> Reading:
@@ -55,15 +58,15 @@ def read_band(band: Band) -> Reading:
     contrary, opposite = _find_contrary(signs, centre, changes)
     weak = [i for i in contrary if not np.isnan(low[i])]  # too few rounds neither agree nor disagree
     deciding = contrary if len(contrary) >= len(decided) else opposite
-    doubts = tuple(int(lengths[i]) for i in deciding)
+    doubts, against = (tuple(int(lengths[i]) for i in places) for places in (deciding, opposite))
     if len(weak) >= len(decided):
         reason = (
             f"rounds disagree at {len(weak)} lengths and agree at {len(decided)}: no more than chance gives"
         )
-        return Reading("inconclusive", (), reason, *tell, doubts)
+        return Reading("inconclusive", (), reason, *tell, doubts, against)
     crossings = tuple(find_crossing(band, float(lengths[a]), float(lengths[b])) for a, b in changes)
     verdict: Verdict = "crossover" if len(crossings) == 1 else "multiple_crossings"
-    return Reading(verdict, crossings, "", *tell, doubts)
+    return Reading(verdict, crossings, "", *tell, doubts, against)
 
 
 def _describe_too_few(band: Band) -> str:

@@ -39,6 +39,7 @@ class MatrixCell:
         crossings: all of them by length, such as "<664 >116672": loading wins below and beyond.
         undecided: why the verdict is not sure, such as the other verdicts that the bounds of the times hold.
         fitting_tokens: the longest prefix that has room beside the weights; None where any has.
+        suspect: codes of what makes a measured cell suspect.
     """
 
     origin: Literal["modelled", "measured"]
@@ -58,6 +59,12 @@ class MatrixCell:
     undecided: str = ""
     fitting_tokens: int | None = None
     reason: str = ""
+    suspect: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, str, int, str, str]:
+        """What two cells share that answer the same question."""
+        return self.origin, self.model, self.device, self.num_gpus, self.dtype, self.storage
 
     @property
     def turns(self) -> tuple[tuple[bool, float], ...]:

@@ -1,7 +1,7 @@
 """What speaks against the numbers of one length: few rounds, noise, drift, others on the drive."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,8 +12,9 @@ from bench.arms.case import Outcome
 NOISY = 0.10  # robust standard deviation of log seconds between rounds from which a case is called noisy
 MFU_SURPRISE = 1.05
 SHARED = (
-    1.10  # bytes that the drive gave for each one that went to the load, from which others were reading it
+    1.10  # bytes that the drive gave for each one that the load asked for, from which others were reading
 )
+STANDS_OUT = 2.0  # times what the other part of a load varies, from which one is named
 
 
 def find_doubts(
@@ -42,11 +43,11 @@ def find_doubts(
         found.append("drive_shared")
     for arm, medians in (("recompute", recompute_s), ("load", load_s)):
         logs = [math.log(medians[number]) for number in sorted(medians)]
-        part = arm if arm == "recompute" else _find_cause(load_s, first_tokens_s)
+        parts = {} if arm == "recompute" else _parts_of(load_s, first_tokens_s)
         if _spread(logs) > NOISY:
-            found.append(f"noisy_{part}")
+            found.append(f"noisy_{_blame(parts, _spread) or arm}")
         if drifts(logs):
-            found.append(f"drift_{part}")
+            found.append(f"drift_{_blame(parts, _change) or arm}")
     return tuple(found)
 
 
@@ -60,18 +61,33 @@ def _shares_drive(outcomes: Sequence[Outcome]) -> bool:
     return bool(shares) and float(np.median(shares)) > SHARED
 
 
-def _find_cause(load_s: Mapping[int, float], first_tokens_s: Mapping[int, float]) -> str:
-    """The part of a load that most of its variance between rounds comes from; "load" where its parts are unknown."""
-    if not load_s or load_s.keys() - first_tokens_s.keys():
-        return "load"
-    totals = np.array([load_s[number] for number in sorted(load_s)])
-    steps = np.array([first_tokens_s[number] for number in sorted(load_s)])
-    around = totals - totals.mean()
-    return "first_token" if float(around @ steps) > float(around @ (totals - steps)) else "reading"
+def _parts_of(load_s: Mapping[int, float], first_tokens_s: Mapping[int, float]) -> dict[str, list[float]]:
+    """Seconds of both parts of a load, by round; none where a round does not know them."""
+    if load_s.keys() - first_tokens_s.keys():
+        return {}
+    numbers = sorted(load_s)
+    return {
+        "reading": [load_s[number] - first_tokens_s[number] for number in numbers],
+        "first_token": [first_tokens_s[number] for number in numbers],
+    }
 
 
-def _spread(logs: Sequence[float]) -> float:
+def _blame(parts: Mapping[str, Sequence[float]], measure: Callable[[Sequence[float]], float]) -> str | None:
+    """The part whose seconds vary far more than the other's do; None where neither does."""
+    ranked = sorted(parts, key=lambda part: measure(parts[part]))
+    if not ranked or measure(parts[ranked[-1]]) < STANDS_OUT * measure(parts[ranked[0]]):
+        return None
+    return ranked[-1]
+
+
+def _spread(values: Sequence[float]) -> float:
     """Robust standard deviation between rounds; 0 for fewer than three."""
-    if len(logs) < 3:
+    if len(values) < 3:
         return 0.0
-    return 1.4826 * float(np.median(np.abs(np.asarray(logs) - np.median(logs))))
+    return 1.4826 * float(np.median(np.abs(np.asarray(values) - np.median(values))))
+
+
+def _change(values: Sequence[float]) -> float:
+    """How far the last third of the rounds lies from the first."""
+    third = max(1, len(values) // 3)
+    return abs(float(np.median(values[-third:]) - np.median(values[:third])))

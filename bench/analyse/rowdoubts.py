@@ -13,9 +13,8 @@ LOADED = re.compile(
     r"|\b(?![01]\b)\d+[ -](?:way )?(?:concurren(?:t|cy)|parallel|simultaneous|clients|users)\b",
     re.I,
 )
-PARTLY = re.compile(
-    r"(?:hit|reuse)s?(?: rate| ratio)?\W{0,3}\d+(?:\.\d+)? ?%|\d+(?:\.\d+)? ?% (?:hit|reuse)", re.I
-)
+SHARE = r"(?<![\d.])(?!(?:100|0)(?:\.0+)? ?%)\d+(?:\.\d+)? ?%"  # neither all nor nothing
+PARTLY = re.compile(rf"(?:hit|reuse)s?(?: rate| ratio)?\W{{0,3}}{SHARE}|{SHARE} (?:hit|reuse)", re.I)
 DOUBTED = re.compile(r"uncertain reading|do not pool|not the same software path", re.I)
 
 

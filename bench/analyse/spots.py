@@ -74,8 +74,8 @@ def _whole_notices(pairing: Pairing, reading: Reading, crossings: Sequence[Cross
     num_rounds = len(pairing.band.rounds)
     if MIN_ROUNDS_FOR_INTERVAL <= num_rounds < MIN_ROUNDS_FOR_MEDIAN:
         yield f"few_rounds: {num_rounds} rounds, so the interval supposes near-normal noise"
-    if reading.doubts:
-        places = ", ".join(map(str, reading.doubts))
+    if reading.opposite:
+        places = ", ".join(map(str, reading.opposite))
         yield f"possible_crossing: the median has the other sign at {places} tokens, within the noise"
     for crossing in crossings:
         yield from _crossing_notices(pairing, crossing)
@@ -144,10 +144,13 @@ def _marginal_spot(pairing: Pairing) -> SweetSpot:
             pairing.series, "marginal", "p50", "inconclusive", None, reason=missing, notices=notices
         )
     band = slope_band(pairing.recompute_s, pairing.load_s, chunk_tokens=pairing.chunk_tokens)
-    said = (
-        "from slopes between neighbouring measured lengths",
-        "no round measured two lengths a factor sqrt(2) apart",
-    )
+    how = "from slopes between neighbouring measured lengths"
+    if len(band.lengths) == 1:
+        reason = f"{how}; only one pair of lengths has a slope, and P* needs two (more --tokens, or a longer --budget)"
+        return SweetSpot(
+            pairing.series, "marginal", "p50", "inconclusive", None, reason=reason, notices=notices
+        )
+    said = (how, "no round measured two lengths a factor sqrt(2) apart")
     return _judge_marginal(pairing, band, said, notices=notices)
 
 

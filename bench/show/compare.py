@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.analyse.answer import Analysis, SweetSpot
+from bench.analyse.select import samples_that_count
 from bench.analyse.tiers import find_place
 from bench.measure.record import RunRecord, Sample, SeriesInfo
 from bench.show.asked import of_suffix
 from bench.show.facts import (
-    asked_spot,
     cache_state,
     data_path,
     depths_of,
@@ -23,8 +23,8 @@ from bench.show.facts import (
     series_label,
     spots_of,
     storage_name,
-    suspect_codes,
 )
+from bench.show.noticed import suspect_codes
 from bench.show.numbers import (
     MISSING,
     format_fact,
@@ -34,6 +34,7 @@ from bench.show.numbers import (
 )
 from bench.show.sentence import crossover_name, say_crossing
 from bench.show.soundness import loads_are_sound
+from bench.show.spots import asked_spot
 from bench.show.table import align
 from kvio.errors import UserError
 
@@ -57,6 +58,7 @@ LASTING = frozenset(
     {"device_name", "cpu_model", "usable_cores", "isa", "in_guest", "memory_bytes", "memory_limit_bytes"}
     | {"name", "mig", "pcie_generation_max", "pcie_width_max"}
 )
+READING = ("chunk_tokens", "num_threads", "queue_depth", "request_bytes")
 GIB = 2**30
 REVISION, REVISION_DIGITS = re.compile(r"\b[0-9a-f]{40}\b"), 12
 
@@ -152,7 +154,7 @@ def _say_values(runs: Sequence[RunRecord], values: Sequence[str]) -> str:
 
 
 def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
-    """A line for each load series that not all runs read with the same threads, depth and request size."""
+    """A line for each load series that not all runs read with the same chunks, threads, depth and request size."""
     lines = []
     names = dict.fromkeys(name for run in runs for name, info in run.series.items() if info.arm == "load")
     for name in names:
@@ -164,7 +166,7 @@ def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _say_reading(info: SeriesInfo) -> str:
-    said = {name: info.settings.get(name) for name in ("num_threads", "queue_depth", "request_bytes")}
+    said = {name: info.settings.get(name) for name in READING}
     return ", ".join(f"{name} {format_fact(value)}" for name, value in said.items())
 
 
@@ -210,10 +212,11 @@ def _say_depth(samples: Sequence[Sample]) -> str:
 
 
 def _say_cache(result: Result, series: str) -> str:
-    """The proven page-cache state; none where the bytes lay in memory, so that no page cache is on the way."""
+    """The proven page-cache state of what counts; none where nothing does, or no page cache is on the way."""
     state = cache_state(result.run, result.samples, series=series)
     in_memory = find_place(result.run, series) == "host memory"
-    return state or (MISSING if in_memory else "unverified")
+    counts = any(True for _ in samples_that_count(result.run, result.samples, series))
+    return state or ("unverified" if counts and not in_memory else MISSING)
 
 
 def _rows(result: Result) -> Iterator[tuple[str, ...]]:

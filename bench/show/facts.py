@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.analyse.answer import Analysis, Point, SweetSpot
-from bench.analyse.select import COLD, FAULTS, samples_that_count
+from bench.analyse.select import COLD, samples_that_count
 from bench.analyse.tiers import MEMORY_BACKENDS
-from bench.measure.record import SERIES_FAILED, Notice, RunRecord, Sample
+from bench.measure.record import RunRecord, Sample
 from bench.show.numbers import format_fact, format_rate, printable
 
 # keys of the runner's fact dicts, first match wins; a dotted key goes into a nested dict or list
@@ -14,22 +14,6 @@ CPU_KEYS = ("device_name", "cpu_model")
 GPU_KEYS = ("device_name", "gpus.0.name", "cpu_model")
 STORAGE_KEYS = ("name", "fs_type")
 GUEST_KEYS = ("in_guest",)
-# noise and few rounds widen the interval that is printed; the others concern what was not measured
-SAID_BY_THE_INTERVAL = frozenset(
-    {"few_rounds", "noisy_recompute", "noisy_load", "noisy_reading", "noisy_first_token"}
-    | {
-        "possible_crossing",
-        "coarse_bracket",
-        "extrapolated",
-        "mfu_above_one",
-        "budget_left",
-        "moe_random_routing",
-        "padded_chunk",
-        "bytes_read_again",
-        "buffers_not_registered",
-    }
-)
-SAYS_A_FAILED_CHECK = frozenset({"wrong_answer", "blind_answer_check"})
 LIMIT_KEYS = ("limit_bytes_per_s",)
 
 
@@ -204,94 +188,3 @@ def spots_of(analysis: Analysis, series: str) -> list[SweetSpot]:
     """The spots of one load series: C* before P*, the median before the tails."""
     found = [spot for spot in analysis.spots if spot.series == series]
     return sorted(found, key=lambda spot: (spot.kind != "whole", spot.statistic))
-
-
-def main_spot(run: RunRecord, analysis: Analysis) -> SweetSpot | None:
-    """The answer to say first: C* (P* where that was asked) of the median for the first load series with samples.
-
-    One that broke in the sweep comes after those that did not.
-    """
-    ordered = [spot for series in load_series(run, analysis) for spot in spots_of(analysis, series)]
-    kind = "marginal" if run.plan.suffix_tokens else "whole"
-    asked = [spot for spot in ordered if spot.kind == kind and spot.statistic == "p50"]
-    tried = [spot for spot in asked if spot.measured_range is not None or _left_out(spot)]
-    whole = [spot for spot in tried if not _broke(run, spot.series)]
-    return next(iter([*whole, *tried, *asked, *ordered]), None)
-
-
-def _broke(run: RunRecord, series: str) -> bool:
-    return any(n.code == SERIES_FAILED and n.message.partition(": ")[0] == series for n in run.notices)
-
-
-def _left_out(spot: SweetSpot) -> bool:
-    """Whether samples were taken that do not count."""
-    return any(split_notice(text)[0] in FAULTS for text in spot.notices)
-
-
-def asked_spot(run: RunRecord, analysis: Analysis, series: str) -> SweetSpot | None:
-    """C* of the median for one load series; P* where the run asked for that."""
-    kind = "marginal" if run.plan.suffix_tokens else "whole"
-    return next((s for s in spots_of(analysis, series) if s.kind == kind and s.statistic == "p50"), None)
-
-
-def split_notice(text: str) -> tuple[str, str]:
-    """(code, message) of a notice written as "code: message"; the message may be missing."""
-    code, _, message = text.partition(": ")
-    return code, message
-
-
-def say_notices(
-    run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, series: str
-) -> dict[str, str]:
-    """Code -> message of all that was noticed for one series, its recompute arm and the run."""
-    found: dict[str, str] = {}
-    texts = [f"{n.code}: {n.message}" for n in run.notices if _concerns(run, n, series)]
-    texts += [text for spot in analysis.spots if spot.series == series for text in spot.notices]
-    # the analysis repeats the notices of its spots and points after the name of their series
-    texts += [text for text in analysis.notices if split_notice(text)[0] not in load_series(run, analysis)]
-    texts += [code for point in analysis.points if point.series == series for code in point.notices]
-    arms = [s for s in samples if s.case.series == series or s.case.arm == "recompute"]
-    texts += [code for sample in arms for code in sample.outcome.notices]
-    for code, message in map(split_notice, texts):
-        found[code] = found.get(code) or message
-    failed = [name for name in failed_checks(run) if _is_of(run, name.partition(":")[2], series)]
-    if failed and not SAYS_A_FAILED_CHECK & found.keys():
-        found["check_failed"] = f"{', '.join(failed)}: did not pass"
-    return found
-
-
-def failed_checks(run: RunRecord) -> tuple[str, ...]:
-    """Names of the recorded checks that did not pass."""
-    return tuple(
-        name
-        for name, result in run.checks.items()
-        if isinstance(result, Mapping) and result.get("passed") is False
-    )
-
-
-def _concerns(run: RunRecord, notice: Notice, series: str) -> bool:
-    """False for what was noticed of other series, whose names the message begins with."""
-    return _is_of(run, notice.message.partition(": ")[0], series)
-
-
-def _is_of(run: RunRecord, subject: str, series: str) -> bool:
-    """Whether `subject`, names of series or something else, is that series or concerns every one."""
-    names = run.series.keys() & set(subject.split(", "))
-    return not names or series in names
-
-
-def suspect_codes(
-    run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, series: str
-) -> tuple[str, ...]:
-    """Codes of all that makes the answer for one series suspect, each once.
-
-    Notices that the run lists as harmless (`suspect=False`) are left out.
-    """
-    harmless = harmless_codes(run)
-    found = say_notices(run, samples, analysis, series=series)
-    return tuple(printable(code) for code in found if code not in harmless)
-
-
-def harmless_codes(run: RunRecord) -> frozenset[str]:
-    """Codes that do not make an answer suspect: listed so by the run, or said by the interval already."""
-    return SAID_BY_THE_INTERVAL | {notice.code for notice in run.notices if not notice.suspect}

@@ -27,17 +27,10 @@ from bench.show.direct_labels import (
     room_for,
     say_spot,
 )
-from bench.show.facts import (
-    arm_label,
-    asked_spot,
-    load_series,
-    main_spot,
-    points_of,
-    recompute_series,
-    series_label,
-)
+from bench.show.facts import arm_label, load_series, points_of, recompute_series, series_label
 from bench.show.looks import LOAD_COLOURS, RECOMPUTE_COLOUR, look_of
 from bench.show.numbers import format_tick_seconds, format_tokens
+from bench.show.spots import asked_spot, main_spot
 
 WIDE_INCHES = (8.0, 5.4)
 NARROW_INCHES = (4.0, 5.2)

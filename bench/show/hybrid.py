@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from bench.analyse.answer import Analysis, HybridCurve, HybridPoint
 from bench.measure.record import RunRecord
-from bench.show.facts import harmless_codes, series_label
+from bench.show.facts import series_label
+from bench.show.noticed import harmless_codes, say_own_notices
 from bench.show.numbers import (
     MISSING,
     format_ratio_estimate,
@@ -87,6 +88,11 @@ def _say_longest(point: HybridPoint) -> str:
 
 def suspects_of(run: RunRecord, curve: HybridCurve) -> Sequence[str]:
     """Codes of all that makes a hybrid curve suspect, each once."""
-    codes = [code for point in curve.points for code in point.notices]
-    codes += [notice.partition(": ")[0] for notice in curve.notices]
-    return [printable(code) for code in dict.fromkeys(codes) if code not in harmless_codes(run)]
+    found, harmless = say_hybrid_notices(run, curve), harmless_codes(run)
+    return [printable(code) for code in found if code not in harmless]
+
+
+def say_hybrid_notices(run: RunRecord, curve: HybridCurve) -> dict[str, tuple[str, ...]]:
+    """Code -> messages, each once, of all that was noticed of a hybrid curve and of nothing else."""
+    texts = [code for point in curve.points for code in point.notices]
+    return say_own_notices(run, [*texts, *curve.notices], series=curve.series)

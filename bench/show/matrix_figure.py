@@ -87,7 +87,7 @@ def count_missing(cells: Sequence[MatrixCell]) -> list[tuple[int, str]]:
 
 
 def say_cell(cell: MatrixCell) -> str:
-    """C* in few digits, all of them where there are several, or the verdict; with ? where it is undecided."""
+    """C* in few digits, all of them where there are several, or the verdict; ? where undecided, ! where suspect."""
     turns = cell.turns
     if cell.crossover_tokens is None:
         text = SHORT.get(cell.verdict, "—")
@@ -97,7 +97,8 @@ def say_cell(cell: MatrixCell) -> str:
         text = f"only below\n{_say_tokens(cell.crossover_tokens)}"
     else:
         text = _say_tokens(cell.crossover_tokens)
-    return f"{text}?" if (cell.undecided and cell.verdict != "inconclusive") or _is_guess(cell) else text
+    unsure = (cell.undecided and cell.verdict != "inconclusive") or _is_guess(cell)
+    return text + ("?" if unsure else "") + ("!" if cell.suspect else "")
 
 
 def _is_guess(cell: MatrixCell) -> bool:
@@ -114,8 +115,10 @@ def _key(cells: Sequence[MatrixCell]) -> list[Patch]:
     plain: Any = {"facecolor": "none", "edgecolor": "none"}
     key = [Patch(facecolor="white", edgecolor="0.4", hatch="///", label="modelled")]
     key.append(Patch(facecolor="white", edgecolor="0.4", label="measured"))
-    if any(text.endswith("?") for text in texts):
+    if any("?" in text for text in texts):
         key.append(Patch(**plain, label="?: undecided, the bounds hold another verdict too"))
+    if any("!" in text for text in texts):
+        key.append(Patch(**plain, label="!: suspect, matrix.csv says why"))
     if any(">" in text for text in texts):
         key.append(Patch(**plain, label="<, >: load wins below, beyond"))
     return key + [

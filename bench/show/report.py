@@ -13,12 +13,13 @@ from bench.measure.record import RunRecord, Sample
 from bench.measure.writing import write_text_safely
 from bench.show import origin, sections, tiers_figure
 from bench.show.asked import say_arms
-from bench.show.facts import device_name, main_spot, say_depth
+from bench.show.facts import device_name, say_depth
 from bench.show.figures import NARROW_INCHES, figure_content
 from bench.show.hybrid import describe_hybrids
 from bench.show.numbers import printable
 from bench.show.repeats import say_repeats
 from bench.show.sentence import describe_answer
+from bench.show.spots import main_spot
 from bench.show.tiers import has_choice
 
 TEMPLATE = "report.html"

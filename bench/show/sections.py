@@ -8,16 +8,9 @@ from bench.analyse.tiers import TierTable
 from bench.measure.record import RunRecord, Sample
 from bench.show.asked import of_suffix
 from bench.show.explain import explain
-from bench.show.facts import (
-    arm_label,
-    harmless_codes,
-    load_series,
-    points_of,
-    say_notices,
-    series_label,
-    spots_of,
-)
-from bench.show.hybrid import suspects_of
+from bench.show.facts import arm_label, load_series, points_of, series_label, spots_of
+from bench.show.hybrid import say_hybrid_notices
+from bench.show.noticed import harmless_codes, say_notices
 from bench.show.numbers import (
     MISSING,
     format_bytes,
@@ -181,15 +174,18 @@ def fit_grid(run: RunRecord, analysis: Analysis) -> Grid:
 
 
 def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> tuple[NoticeLine, ...]:
-    """Every notice once, the suspect ones first, each with what it means."""
-    found: dict[str, str] = {}
-    for series in load_series(run, analysis) or ("",):
-        for code, message in say_notices(run, samples, analysis, series=series).items():
-            found[code] = found.get(code) or message
+    """Every code once with all its messages, the suspect ones first, each with what it means."""
+    loads = load_series(run, analysis) or ("",)
+    said = [say_notices(run, samples, analysis, series=series) for series in loads]
+    said += [say_hybrid_notices(run, curve) for curve in analysis.hybrids]
+    found: dict[str, dict[str, None]] = {}
+    for notices in said:
+        for code, messages in notices.items():
+            found.setdefault(code, {}).update(dict.fromkeys(messages))
     harmless = harmless_codes(run)
     lines = [
-        NoticeLine(printable(code), printable(message), explain(code), code not in harmless)
-        for code, message in found.items()
+        NoticeLine(printable(code), printable("; ".join(messages)), explain(code), code not in harmless)
+        for code, messages in found.items()
     ]
     return tuple(sorted(lines, key=lambda line: not line.suspect))
 
@@ -198,10 +194,8 @@ def suspect_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis)
     """What each suspect code means, once: those that a footnote of the table explains are left to it."""
     said = {code for point in analysis.points for code in point.notices}
     said -= {notice.code for notice in run.notices}  # the footnote then says what happened, not what it means
-    hybrids = {code: "" for curve in analysis.hybrids for code in suspects_of(run, curve)}
-    lines = {line.code: line.explanation for line in notice_lines(run, samples, analysis) if line.suspect}
-    found = {code: explain(code) for code in hybrids} | lines
-    return tuple(f"suspect: {code}: {text}" for code, text in found.items() if code not in said)
+    lines = [line for line in notice_lines(run, samples, analysis) if line.suspect and line.code not in said]
+    return tuple(f"suspect: {line.code}: {line.explanation}" for line in lines)
 
 
 def tile_answers(run: RunRecord, analysis: Analysis) -> tuple[tuple[str, str], ...]:

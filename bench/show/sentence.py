@@ -6,21 +6,20 @@ from bench.analyse.answer import Analysis, Crossing, SweetSpot
 from bench.measure.record import RunRecord, Sample
 from bench.show.asked import of_suffix, say_arms
 from bench.show.facts import (
-    asked_spot,
     backend_name,
     data_path,
     device_name,
     load_series,
-    main_spot,
     say_cache,
     say_depth,
     say_model,
     series_label,
     storage_name,
-    suspect_codes,
 )
+from bench.show.noticed import suspect_codes
 from bench.show.numbers import format_token_range, format_tokens, format_tokens_estimate, printable
 from bench.show.repeats import say_repeats
+from bench.show.spots import asked_spot, main_spot
 
 SYMBOLS = {"whole": "C*", "marginal": "P*"}
 

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from bench.analyse.answer import Analysis
 from bench.measure.record import RunRecord, Sample
-from bench.show.facts import asked_spot, failed_checks, harmless_codes, load_series, suspect_codes
+from bench.show.facts import load_series
 from bench.show.hybrid import suspects_of
+from bench.show.noticed import broke, failed_checks, harmless_codes, suspect_codes
+from bench.show.spots import asked_spot
 
 
 def is_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> bool:
@@ -19,11 +21,14 @@ def is_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> b
 
 
 def loads_are_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> bool:
-    """True when there is a load series, and each is decided and not suspect; what was skipped is said and no fault."""
+    """True when there is a load series, and each is decided and not suspect.
+
+    What was skipped is said, and no fault, unless it broke.
+    """
     asked = [
         series
         for series in load_series(run, analysis)
-        if series not in run.series or run.series[series].skipped is None
+        if series not in run.series or run.series[series].skipped is None or broke(run, series)
     ]
     return bool(asked) and all(_is_series_sound(run, samples, analysis, series=series) for series in asked)
 

@@ -12,6 +12,7 @@ from bench.measure.record import RunRecord
 from bench.show.explain import explain
 from bench.show.facts import load_series, points_of, series_label
 from bench.show.hybrid import HYBRID_HEADINGS, hybrid_cells, hybrid_points
+from bench.show.noticed import concerns
 from bench.show.numbers import (
     format_rate,
     format_rate_estimate,
@@ -75,7 +76,8 @@ def number_notices(points: Sequence[Point]) -> dict[str, str]:
 def footnotes(run: RunRecord, points: Sequence[Point]) -> list[str]:
     """Lines below the table: what the marks mean."""
     lines = [SCALED] if any(point.recompute_scaled or point.load_scaled for point in points) else []
-    known = {notice.code: notice.message for notice in run.notices}
+    about = [notice for notice in run.notices if all(concerns(run, notice, point.series) for point in points)]
+    known = {notice.code: notice.message for notice in about}
     for code, number in number_notices(points).items():
         message = known.get(code) or explain(code)
         lines.append(f"{number} {printable(code)}: {printable(message)}")

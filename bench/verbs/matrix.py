@@ -29,13 +29,16 @@ from bench.analyse.rates import find_storage_rate
 from bench.catalog.config import resolve_model
 from bench.catalog.devices import Devices, read_devices
 from bench.catalog.fields import CatalogError
+from bench.measure.folder import find_results
 from bench.measure.plan import PlanError
-from bench.measure.record import RunRecord, read_run, read_samples
+from bench.measure.record import RunRecord, Sample, read_run, read_samples
 from bench.measure.writing import write_bytes_safely
 from bench.show.calculated import writing
-from bench.show.facts import asked_spot, device_name, load_series, storage_name
+from bench.show.facts import device_name, load_series, storage_name
 from bench.show.files import write_frame
 from bench.show.matrix_figure import count_missing, draw_curves, draw_matrix, png_of
+from bench.show.noticed import suspect_codes
+from bench.show.spots import asked_spot
 from bench.verbs.options import RESULTS, SCRATCH, Catalogue, option, out
 
 MODELS = "qwen3-8b,llama-3.1-8b,qwen3-32b,llama-3.1-70b,gpt-oss-120b,deepseek-v3"
@@ -70,7 +73,8 @@ def matrix(
     if results != RESULTS and not results.is_dir():
         raise PlanError(f"--results {results}: there is no such folder")
     modelled = fill_matrix(names[0], names[1], names[2], devices, dtype=dtype)
-    cells = [*modelled, *_measured(results)]
+    measured, num_older = _measured(results)
+    cells = [*modelled, *measured]
     size = (
         max(7.0, 4.5 + 0.9 * len({cell.storage for cell in cells})),  # title and key have to fit as well
         max(3.6, 1.6 + 0.3 * (len(cells) / len(names[2]) + 2)),
@@ -82,7 +86,8 @@ def matrix(
         curves, left_out = _trace_curves(names[0], names[1], devices, dtype=dtype)
         _write_curves(folder, names[0], curves, devices)
     out.print(
-        f"modelled: {len(modelled)} cells; measured: {len(cells) - len(modelled)} from {results}",
+        f"modelled: {len(modelled)} cells; measured: {len(measured)} from {results}"
+        + (f"; older sweeps of the same settings left out: {num_older}" if num_older else ""),
         markup=False,
     )
     for count, reason in count_missing(cells):
@@ -101,16 +106,18 @@ def _names(text: str, what: str) -> list[str]:
     return names
 
 
-def _measured(results: Path) -> list[MatrixCell]:
+def _measured(results: Path) -> tuple[list[MatrixCell], int]:
+    """Cells of the newest sweep of each setting, and how many older ones gave way to them."""
     cells: list[MatrixCell] = []
-    for file in sorted(results.glob("*/*/*/run.json")):
-        run, (samples, _) = read_run(file.parent), read_samples(file.parent)
+    for folder in reversed(find_results(results)):
+        run, (samples, _) = read_run(folder), read_samples(folder)
         if samples and not run.plan.suffix_tokens:
-            cells += _cells_of(run, analyse(run, samples))
-    return cells
+            cells += _cells_of(run, samples, analyse(run, samples))
+    newest = {cell.place: cell for cell in cells}
+    return list(newest.values()), len(cells) - len(newest)
 
 
-def _cells_of(run: RunRecord, analysis: Analysis) -> Iterator[MatrixCell]:
+def _cells_of(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> Iterator[MatrixCell]:
     """A cell for each load series, by what it loads from; those of one storage by their series too."""
     name = f"{run.plan.model} ({run.plan.dtype})"
     spots = {series: asked_spot(run, analysis, series) for series in load_series(run, analysis)}
@@ -120,8 +127,10 @@ def _cells_of(run: RunRecord, analysis: Analysis) -> Iterator[MatrixCell]:
         spot = spots[series]
         if spot is not None and spot.kind == "whole":
             place = storage if shared[storage] == 1 else f"{storage} ({series})"
+            suspects = suspect_codes(run, samples, analysis, series=series)
+            unfinished = () if run.state == "complete" else (f"the sweep is {run.state}",)
             cell = MatrixCell("measured", name, device_name(run), place, run.plan.tensor_parallel)
-            yield with_spot(cell, spot)
+            yield with_spot(replace(cell, suspect=", ".join((*suspects, *unfinished))), spot)
 
 
 def _trace_curves(
