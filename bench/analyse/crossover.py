@@ -36,9 +36,7 @@ class Reading:
     signs: tuple[int, ...] = ()
     centres: tuple[float, ...] = ()
     doubts: tuple[int, ...] = ()  # lengths of which more rounds may change the verdict, or contradict it
-    opposite: tuple[
-        int, ...
-    ] = ()  # of the undecided lengths, those whose median contradicts the nearest decided one
+    opposite: tuple[int, ...] = ()  # undecided lengths whose median contradicts the nearest decided one
 
 
 def read_band(band: Band) -> Reading:

@@ -229,7 +229,8 @@ def _finish(setup: Setup, site: Site, folder: Path, *, held: _Held, state: str) 
 def _write_header(folder: Path, held: _Held, more: Sequence[Notice] = ()) -> None:
     """The header as far as the sweep has come; of each thing that is said again, the latest."""
     rounds = held.rounds.notices if held.rounds else ()
-    earlier = () if held.before is None or held.has_measured else found_in_rounds(held.before)
+    before = None if held.has_measured or held.run is held.before else held.before
+    earlier = () if before is None else found_in_rounds(before)
     notices = (*earlier, *held.run.notices, *rounds, *more)
     latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
     write_run(folder, held.run.model_copy(update={"notices": tuple(latest.values())}))
