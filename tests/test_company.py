@@ -1,8 +1,12 @@
-"""Sweeps that come to a folder while another measures there."""
+"""Others that come to a machine or a folder while a sweep measures there."""
 
 from pathlib import Path
 
 from bench.measure.clock import VirtualClock
+from bench.measure.company import Company, meet_company
+from bench.measure.moment import Moment
+from bench.measure.plan import LoadSpec, Plan, SimulationSpec
+from bench.measure.setup import work_out
 from bench.measure.site import Site
 from bench.measure.sweep import _look_around as look_around
 from kvio.scratch import open_scratch
@@ -15,7 +19,7 @@ def test_a_sweep_says_that_another_came_after_it_had_begun(tmp_path: Path) -> No
     written: list[int] = []
 
     def look(site: Site) -> None:
-        look_around(site, rounds, lambda: written.append(len(rounds.notices)))
+        look_around(site, rounds, None, write=lambda: written.append(len(rounds.notices)))
 
     with open_scratch(tmp_path) as ours:
         site = Site(clock, Scripted(), ours, 0.0)
@@ -29,3 +33,57 @@ def test_a_sweep_says_that_another_came_after_it_had_begun(tmp_path: Path) -> No
         ("another_run", "1 other sweep used the same folder when this one measured: each disturbs the other")
     ]
     assert written == [1, 1, 1]
+
+
+def _moments(*others_s: float) -> list[Moment]:
+    """After rounds of 10 s on two cores in which others took so many processor seconds, and the sweep 5 s."""
+    moments, busy_s = [Moment(0.0, 100.0, 7.0, 2)], 100.0
+    for number, seconds in enumerate(others_s, 1):
+        busy_s += seconds + 5.0
+        moments.append(Moment(10.0 * number, busy_s, 7.0 + 5.0 * number, 2))
+    return moments
+
+
+def test_rounds_in_which_others_took_the_processor_are_named_in_one_notice(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    rounds = _rounds(clock, budget_s=60.0)
+    first, *others = _moments(5.0, 5.2, 12.0, 0.0, 8.0)  # a quarter of 20 s is not too much
+    company = Company(iter(others).__next__, first)
+    said = []
+    for number in range(5):
+        rounds.next_round = number
+        look_around(Site(clock, Scripted(), None, 0.0), rounds, company, write=lambda: None)
+        said.append([(notice.code, notice.message) for notice in rounds.notices])
+    begin = "from round 2 on: other work took up to"
+    assert said == [
+        [],
+        [("busy_machine", f"{begin} 26% of the processor in round 2; expect wide intervals")],
+        [("busy_machine", f"{begin} 60% of the processor in rounds 2-3; expect wide intervals")],
+        [("busy_machine", f"{begin} 60% of the processor in rounds 2-3; expect wide intervals")],
+        [("busy_machine", f"{begin} 60% of the processor in rounds 2-3, 5; expect wide intervals")],
+    ]
+
+
+def _meet(backend: str, **settings: object) -> Company | None:
+    load = LoadSpec.model_validate({"backend": backend, **settings})
+    setup = work_out(Plan(model="qwen3-8b", tokens=(512,), loads=(load,)))
+    return meet_company(setup, Site(VirtualClock(), Scripted(), None, 0.0))
+
+
+def test_the_processor_is_watched_unless_a_server_on_this_machine_works_for_the_sweep() -> None:
+    alone = _meet("hostmem")
+    assert alone is not None and alone.before.busy_s is not None
+    served = _meet("s3", options={"endpoint": "http://127.0.0.1:9", "bucket": "kv"})
+    assert served is not None and served.before.busy_s is None
+
+
+def test_a_simulation_has_no_company() -> None:
+    setup = work_out(
+        Plan(
+            model="qwen3-8b",
+            tokens=(512,),
+            loads=(LoadSpec(backend="simulated"),),
+            simulation=SimulationSpec(),
+        )
+    )
+    assert meet_company(setup, Site(VirtualClock(), Scripted(), None, 0.0)) is None
