@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from bench.measure.clock import VirtualClock
 from bench.measure.company import Company, meet_company
 from bench.measure.moment import Moment
@@ -10,6 +12,7 @@ from bench.measure.setup import work_out
 from bench.measure.site import Site
 from bench.measure.sweep import _look_around as look_around
 from kvio.scratch import open_scratch
+from kvio.traffic import Traffic
 from tests.test_runner import Scripted, _rounds
 
 
@@ -73,8 +76,46 @@ def _meet(backend: str, **settings: object) -> Company | None:
 def test_the_processor_is_watched_unless_a_server_on_this_machine_works_for_the_sweep() -> None:
     alone = _meet("hostmem")
     assert alone is not None and alone.before.busy_s is not None
+    assert alone.before.drive is None  # nothing is read from it
     served = _meet("s3", options={"endpoint": "http://127.0.0.1:9", "bucket": "kv"})
     assert served is not None and served.before.busy_s is None
+
+
+def _told(traffic: list[Traffic | None]) -> list[tuple[str, str]]:
+    """What is said after rounds that began and ended with these counts of the drive."""
+    first, *others = [Moment(10.0 * n, None, 0.0, 2, drive=drive) for n, drive in enumerate(traffic)]
+    company = Company(iter(others).__next__, first)
+    said = [company.look(number) for number in range(1, len(traffic))]
+    return [(notice.code, notice.message) for notice in said[-1]]
+
+
+def test_rounds_in_which_others_wrote_to_the_drive_are_named_in_one_notice() -> None:
+    counts = [
+        Traffic(0, 0),
+        Traffic(1_000_000_000, 100_000_000),  # a tenth of what was read
+        Traffic(2_000_000_000, 201_000_000),
+        Traffic(2_000_000_000, 265_000_000),  # 64 MB while nothing was read
+        Traffic(3_000_000_000, 765_000_000),
+    ]
+    assert _told(counts) == [
+        (
+            "drive_shared",
+            "from round 2 on: 0.60 GB were written to the drive in rounds 2, 4, where the sweep only reads, while it "
+            "gave 2.00 GB; that may have slowed it",
+        )
+    ]
+    assert _told([*counts[:2], None, *counts[2:4]]) == []
+
+
+def test_the_drive_below_the_files_is_watched_where_a_series_reads_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr("bench.measure.company.find_block_device", lambda path: asked.append(path))
+    for backend in ("posix", "hostmem"):
+        setup = work_out(Plan(model="qwen3-8b", tokens=(512,), loads=(LoadSpec(backend=backend),)))
+        assert meet_company(setup, Site(VirtualClock(), Scripted(), tmp_path / backend, 0.0)) is not None
+    assert asked == [tmp_path / "posix"]
 
 
 def test_a_simulation_has_no_company() -> None:

@@ -9,6 +9,9 @@ import psutil
 import pytest
 
 from bench.measure.moment import Moment, read_busy_s, read_moment, read_own_s
+from kvio.blockdev import BlockDevice
+from kvio.physical import PhysicalDevice
+from kvio.traffic import Traffic
 
 # user nice system idle iowait irq softirq steal guest guest_nice, in ticks
 STAT = """cpu  9999 9999 9999 9999 9999 9999 9999 9999 9999 0
@@ -41,6 +44,18 @@ def test_work_on_the_cores_that_we_may_use_is_counted_with_steal_and_without_wai
 def test_cores_that_are_not_all_listed_are_not_counted(tmp_path: Path) -> None:
     assert read_busy_s({0, 3}, _tree(tmp_path, STAT)) is None
     assert read_busy_s({0}, tmp_path / "none") is None
+
+
+def test_the_drive_is_counted_where_it_is_known(tmp_path: Path) -> None:
+    root = _tree(tmp_path, STAT)
+    (root / "sys/block/a").mkdir(parents=True)
+    (root / "sys/block/a/stat").write_text("1 2 30 4 5 6 70 8 9 10 11")
+    device = BlockDevice("a", "8:0", ("8:0",), (PhysicalDevice("a", "8:0"),))
+    before = read_moment(0.0, device=device, root=root)
+    (root / "sys/block/a/stat").write_text("1 2 32 4 5 6 73 8 9 10 11")
+    after = read_moment(1.0, device=device, root=root)
+    assert after.drive_since(before) == Traffic(1024, 1536)
+    assert after.drive_since(read_moment(0.0, root=root)) is None
 
 
 def test_what_others_took_is_what_all_did_without_our_own() -> None:

@@ -10,6 +10,12 @@ from bench.measure.record import Notice
 from bench.measure.server import find_server
 from bench.measure.setup import Setup
 from bench.measure.site import Site
+from kvio.blockdev import find_block_device
+from kvio.traffic import Traffic
+
+# of a drive in one round, above both of which somebody else writes there: a sweep itself writes rows and headers
+WRITTEN_SHARE = 0.10  # of what was read from it
+WRITTEN_BYTES = 64e6
 
 
 @dataclass(slots=True)
@@ -20,11 +26,13 @@ class Company:
         read: the counters now.
         before: what they said when the round before ended.
         shares: of the processor, in the rounds in which others took much of it.
+        traffic: of the drive, in the rounds in which others wrote much to it.
     """
 
     read: Callable[[], Moment]
     before: Moment
     shares: dict[int, float] = field(default_factory=dict)
+    traffic: dict[int, Traffic] = field(default_factory=dict)
 
     def look(self, number: int) -> tuple[Notice, ...]:
         """What there is to say after round `number`: of each thing one notice, of all rounds up to now."""
@@ -32,7 +40,10 @@ class Company:
         share = self.before.others_share_since(before)
         if share is not None and share > BUSY_SHARE:
             self.shares[number] = share
-        return self._notice_processor()
+        moved = self.before.drive_since(before)
+        if moved is not None and moved.written_bytes > max(WRITTEN_BYTES, WRITTEN_SHARE * moved.read_bytes):
+            self.traffic[number] = moved
+        return (*self._notice_processor(), *self._notice_drive())
 
     def _notice_processor(self) -> tuple[Notice, ...]:
         if not self.shares:
@@ -43,14 +54,28 @@ class Company:
         )
         return (Notice(code="busy_machine", message=message),)
 
+    def _notice_drive(self) -> tuple[Notice, ...]:
+        if not self.traffic:
+            return ()
+        written = sum(moved.written_bytes for moved in self.traffic.values())
+        read = sum(moved.read_bytes for moved in self.traffic.values())
+        message = (
+            f"{_since(self.traffic)}: {written / 1e9:.2f} GB were written to the drive in {_say_rounds(self.traffic)}, "
+            f"where the sweep only reads, while it gave {read / 1e9:.2f} GB; that may have slowed it"
+        )
+        return (Notice(code="drive_shared", message=message),)
+
 
 def meet_company(setup: Setup, site: Site) -> Company | None:
     """Begin to watch for others; None where they disturb nothing, as in a simulation."""
     if setup.plan.simulation is not None:
         return None
+    counts_processor = not _has_server_here(setup)
+    reads_files = site.scratch is not None and any(load.reads_files for load in setup.loads)
+    device = find_block_device(site.scratch) if site.scratch is not None and reads_files else None
 
     def read() -> Moment:
-        return read_moment(site.clock.now_s(), counts_processor=not _has_server_here(setup))
+        return read_moment(site.clock.now_s(), counts_processor=counts_processor, device=device)
 
     return Company(read, read())
 

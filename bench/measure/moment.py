@@ -8,6 +8,9 @@ from pathlib import Path
 
 import psutil
 
+from kvio.blockdev import BlockDevice
+from kvio.traffic import Traffic, read_traffic
+
 ROOT = Path("/")
 # positions in a line of /proc/stat; source: proc_stat(5).  Not those of interrupts: the ones of our own reads are in them
 USER, NICE, SYSTEM, STEAL = 0, 1, 2, 7
@@ -24,6 +27,7 @@ class Moment:
         own_s: processor seconds of this process and of all that it started.
         num_cores: that this process may use.
         children: process ids of what this process itself started and what still runs.
+        drive: bytes of the devices below the files.
     """
 
     at_s: float
@@ -31,6 +35,7 @@ class Moment:
     own_s: float
     num_cores: int
     children: frozenset[int] = frozenset()
+    drive: Traffic | None = None
 
     def others_share_since(self, before: "Moment") -> float | None:
         """Of those cores, 0 to 1, what others took; None where it cannot be told."""
@@ -42,14 +47,23 @@ class Moment:
         others_s = (self.busy_s - before.busy_s) - (self.own_s - before.own_s)
         return others_s / (elapsed_s * self.num_cores)
 
+    def drive_since(self, before: "Moment") -> Traffic | None:
+        """Bytes read and written meanwhile; None where it cannot be told."""
+        if self.drive is None or before.drive is None:
+            return None
+        return self.drive.moved_since(before.drive)
 
-def read_moment(at_s: float, *, counts_processor: bool = True, root: Path = ROOT) -> Moment:
-    """The counters now, those of the processor where they are asked for."""
+
+def read_moment(
+    at_s: float, *, counts_processor: bool = True, device: BlockDevice | None = None, root: Path = ROOT
+) -> Moment:
+    """The counters now, those of the processor where they are asked for, those of a drive where it is known."""
     cores = os.sched_getaffinity(0)
     busy_s = read_busy_s(cores, root) if counts_processor else None
     own = psutil.Process()
     children = frozenset(child.pid for child in own.children())
-    return Moment(at_s, busy_s, read_own_s(own), len(cores), children)
+    drive = None if device is None else read_traffic(device, root)
+    return Moment(at_s, busy_s, read_own_s(own), len(cores), children, drive)
 
 
 def read_busy_s(cores: Set[int], root: Path = ROOT) -> float | None:
