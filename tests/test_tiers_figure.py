@@ -65,7 +65,7 @@ def test_every_curve_carries_its_own_answer_and_the_title_none() -> None:
         next(text.get_text() for text in axes.texts if "C*" in text.get_text()).replace("\n", ": "),
         "recompute (bfloat16)",
     ]
-    assert axes.get_title(loc="left") == "Recompute against each way to load"
+    assert axes.get_title(loc="left") == "Recompute against load"
 
 
 def test_there_is_one_recompute_curve_however_many_ways_to_load() -> None:
