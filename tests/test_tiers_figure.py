@@ -113,7 +113,7 @@ def test_every_tier_is_a_row_from_the_fastest_down() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "hostmem, best layout\nhost memory, 10.0 GB/s",
         "posix, best layout\nlocal disk, 4.00 GB/s, direct",
-        "nixl, best layout\nlocal disk, 0.500 GB/s, direct",
+        "nixl, best layout\nlocal disk, 500 MB/s, direct",
     ]
     bottom, top = axes.get_ylim()
     assert top < 0 < bottom
