@@ -1,5 +1,6 @@
 """Counters of this machine: whose work the processor did between two moments."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -88,3 +89,11 @@ def test_our_own_work_is_that_of_all_that_we_started_and_of_what_that_waited_for
     assert child.pid in during.children - before.children
     assert during.own_s - before.own_s >= 0.2 - TICK_S
     assert read_own_s(psutil.Process()) >= during.own_s - TICK_S  # it has ended, and is counted all the same
+
+
+def test_a_child_that_was_killed_is_gone_though_nobody_has_waited_for_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        before = read_moment(0.0)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert before.children - read_moment(1.0).children == {child.pid}

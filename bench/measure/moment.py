@@ -61,9 +61,17 @@ def read_moment(
     cores = os.sched_getaffinity(0)
     busy_s = read_busy_s(cores, root) if counts_processor else None
     own = psutil.Process()
-    children = frozenset(child.pid for child in own.children())
+    children = frozenset(child.pid for child in own.children() if is_alive(child))
     drive = None if device is None else read_traffic(device, root)
     return Moment(at_s, busy_s, read_own_s(own), len(cores), children, drive)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """False for one that has ended too, but that nobody has waited for yet."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def read_busy_s(cores: Set[int], root: Path = ROOT) -> float | None:
