@@ -4,15 +4,20 @@ from pathlib import Path
 
 import pytest
 
+from bench.measure import sweep
 from bench.measure.clock import VirtualClock
 from bench.measure.company import Company, meet_company
 from bench.measure.moment import Moment
 from bench.measure.plan import LoadSpec, Plan, SimulationSpec
+from bench.measure.record import read_run, write_run
 from bench.measure.setup import work_out
 from bench.measure.site import Site
 from bench.measure.sweep import _look_around as look_around
+from bench.measure.sweep import resume_sweep
 from kvio.scratch import open_scratch
 from kvio.traffic import Traffic
+from tests.test_resume import _hands as hands
+from tests.test_resume import _stopped as stopped
 from tests.test_runner import Scripted, _rounds
 
 
@@ -128,3 +133,21 @@ def test_a_simulation_has_no_company() -> None:
         )
     )
     assert meet_company(setup, Site(VirtualClock(), Scripted(), None, 0.0)) is None
+
+
+def test_what_disturbed_each_part_of_a_sweep_is_in_the_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meet(setup: object, site: object) -> Company:
+        first, *others = _moments(12.0)
+        return Company(iter(others).__next__, first)
+
+    monkeypatch.setattr(sweep, "meet_company", meet)
+    folder = stopped(tmp_path)
+    plan = read_run(folder).plan.model_copy(update={"num_rounds": 2})
+    write_run(folder, read_run(folder).model_copy(update={"plan": plan}))
+    resume_sweep(folder, data_dir=tmp_path, hands=hands())
+    assert [notice.message for notice in read_run(folder).notices if notice.code == "busy_machine"] == [
+        f"from round {n} on: other work took up to 60% of the processor in round {n}; expect wide intervals"
+        for n in (1, 2)
+    ]

@@ -90,7 +90,7 @@ def test_a_fork_server_that_starts_nothing_is_ended_and_named_and_the_next_job_h
         patch.setattr(source, "START_S", 0.6)
         (failed,) = _source(workers.answer).run(_job(-60))
     assert failed == JobFailed(
-        "the fork server, which starts the measuring processes, started none within 1 s and was ended"
+        "the fork server, which starts the measuring processes, did not start them within 1 s and was ended"
     )
     _require_another(stopped)
 

@@ -72,7 +72,7 @@ def limit_starts(limit_s: float) -> Iterator[None]:
         timer.join()
     if late.is_set() or died:
         end_server()
-        how = f"started none within {limit_s:.0f} s and was ended" if late.is_set() else "was killed"
+        how = f"did not start them within {limit_s:.0f} s and was ended" if late.is_set() else "was killed"
         raise StartError(f"the fork server, which starts the measuring processes, {how}")
 
 
