@@ -11,12 +11,11 @@ from kvio.backends.protocol import KVIOError, Read
 from kvio.blockdev import BlockDevice
 from kvio.extents import find_hole, find_unwritten
 from kvio.gds.path import PATH_NOTICES, PathCounters
+from kvio.traffic import read_traffic
 
 CacheState = Literal["cold", "warm", "direct", "unverified"]
 
 PROVING_SHARE = 0.98  # of the payload; the rest allows for what metadata and read-ahead blur
-SECTOR_BYTES = 512  # unit of /sys/block/X/stat on every device; Documentation/block/stat.rst
-SECTORS_READ = 2  # its position in that file
 # backends whose reads the kernel's counters see; the others need counters of their own
 COUNTED_BACKENDS = frozenset(
     {"posix", "uring", "nixl-posix-aio", "nixl-posix-uring", "nixl-posix-posix_aio", "nixl-posix-unknown"}
@@ -95,7 +94,8 @@ def read_counters(device: BlockDevice | None, root: Path = Path("/")) -> ReadCou
     """
     if device is not None and device.behind_loop:
         return ReadCounters(None, None)
-    return ReadCounters(_read_process_bytes(root), _read_device_bytes(device, root))
+    traffic = None if device is None else read_traffic(device, root)
+    return ReadCounters(_read_process_bytes(root), None if traffic is None else traffic.read_bytes)
 
 
 def _read_process_bytes(root: Path) -> int | None:
@@ -105,19 +105,6 @@ def _read_process_bytes(root: Path) -> int | None:
         return None
     fields = dict(line.split(": ") for line in text.splitlines())
     return int(fields["read_bytes"]) if "read_bytes" in fields else None
-
-
-def _read_device_bytes(device: BlockDevice | None, root: Path) -> int | None:
-    if device is None or not all(disk.counts_reads for disk in device.physical):
-        return None
-    sectors = 0
-    for disk in device.physical:
-        try:
-            fields = (root / "sys/block" / disk.name / "stat").read_text().split()
-        except OSError:  # no descriptor is left; unplugged, or hidden from this container
-            return None
-        sectors += int(fields[SECTORS_READ])
-    return sectors * SECTOR_BYTES
 
 
 def prove_cache_state(

@@ -1,12 +1,17 @@
 """Fresh processes: each job has its own, and none outlives it."""
 
 import multiprocessing
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import psutil
+import pytest
 
+from bench.measure import crew, source
 from bench.measure.clock import MonotonicClock
 from bench.measure.jobs import CheckDone, JobDone, JobFailed, JobStopped, PreflightJob
 from bench.measure.plan import Plan
@@ -56,6 +61,77 @@ def test_a_fork_server_that_is_killed_is_named_as_a_possible_cause_and_the_next_
     (failed,) = _source(workers.orphan).run(_job(60))
     assert failed == JobFailed("the measuring process, or the one that starts it, was killed")
     assert list(_source(workers.answer).run(_job(60)))[-1] == JobDone()
+
+
+def _parent(message: object) -> int:
+    assert isinstance(message, CheckDone)
+    return int(message.result["parent"])
+
+
+def _stop_server() -> int:
+    """Stop the fork server; its process id."""
+    pid = _parent(next(_source(workers.answer).run(_job(60))))
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def _require_another(than: int) -> None:
+    told, done = _source(workers.answer).run(_job(60))
+    assert done == JobDone()
+    assert _parent(told) != than
+    assert not psutil.pid_exists(than)
+
+
+def test_a_fork_server_that_starts_nothing_is_ended_and_named_and_the_next_job_has_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped = _stop_server()
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "START_S", 0.6)
+        (failed,) = _source(workers.answer).run(_job(-60))
+    assert failed == JobFailed(
+        "the fork server, which starts the measuring processes, did not start them within 1 s and was ended"
+    )
+    _require_another(stopped)
+
+
+def test_a_fork_server_may_take_until_the_jobs_deadline_and_what_is_allowed_beyond_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits: list[float] = []
+
+    def limit_starts(limit_s: float) -> object:
+        limits.append(limit_s)
+        return real(limit_s)
+
+    real = crew.limit_starts
+    monkeypatch.setattr(crew, "limit_starts", limit_starts)
+    assert list(_source(workers.answer, overrun_s=5.0).run(_job(300)))[-1] == JobDone()
+    list(_source(workers.answer, overrun_s=5.0).run(_job(1.0)))
+    assert 300 < limits[0] <= 305
+    assert limits[1] == 60.0
+
+
+def test_an_interrupt_ends_the_wait_for_a_fork_server_that_is_stopped() -> None:
+    stopped = _stop_server()
+    interrupt = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        list(_source(workers.answer).run(_job(60)))
+    interrupt.join()
+    _require_another(stopped)
+
+
+def test_a_fork_server_that_stops_during_a_job_costs_neither_its_answer_nor_the_next_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(crew, "END_WAIT_S", 0.1)
+        patch.setattr(crew, "STOP_WAIT_S", 0.1)
+        told, done = _source(workers.stop_server).run(_job(60))
+    assert done == JobDone()
+    assert not psutil.pid_exists(_pid(told)) or psutil.Process(_pid(told)).status() == "zombie"
+    _require_another(_parent(told))
 
 
 def test_a_process_that_runs_over_its_deadline_is_stopped() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
+from bench.measure.forking import end_server, limit_starts
 from bench.measure.jobs import Job, JobDone, JobFailed, JobStopped, Message, Seat
 
 END_WAIT_S = 0.5  # time that a process gets to end by itself before it is killed
@@ -101,20 +102,33 @@ UNTOLD = 255  # multiprocessing's code of a process whose fork server is gone, a
 
 
 @contextmanager
-def open_crew(context: ForkServerContext, work: Callable[..., None], num_ranks: int) -> Iterator[Crew]:
-    """Start the processes; none is left when the block ends, however it ends."""
+def open_crew(
+    context: ForkServerContext, work: Callable[..., None], *, num_ranks: int, start_s: float
+) -> Iterator[Crew]:
+    """Start the processes; none is left when the block ends, however it ends.
+
+    Args:
+        context: of the fork server.
+        work: what each does with its end of the pipe, and its seat among several.
+        num_ranks: how many.
+        start_s: seconds that it may take to start them all.
+
+    Raises:
+        StartError: they cannot be started.
+    """
     crew = Crew([], [])
     with ExitStack() as stack:
         stack.callback(_stop, crew)
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0))) if num_ranks > 1 else None
-        for rank in range(num_ranks):
-            ours, theirs = context.Pipe()
-            crew.pipes.append(ours)
-            seat = () if listener is None else (_make_seat(rank, num_ranks, listener),)
-            process = context.Process(target=work, args=(theirs, *seat), daemon=True)
-            process.start()
-            crew.processes.append(process)
-            theirs.close()
+        with limit_starts(start_s):
+            for rank in range(num_ranks):
+                ours, theirs = context.Pipe()
+                crew.pipes.append(ours)
+                seat = () if listener is None else (_make_seat(rank, num_ranks, listener),)
+                process = context.Process(target=work, args=(theirs, *seat), daemon=True)
+                process.start()
+                crew.processes.append(process)
+                theirs.close()
         yield crew
 
 
@@ -132,11 +146,15 @@ def _stop(crew: Crew) -> None:
             process.kill()
     for process in crew.processes:
         process.join(STOP_WAIT_S)
+        if process.is_alive():  # or it is dead, and the fork server, which alone can tell, hangs
+            end_server()
 
 
 def _describe_exit(code: int | None) -> str:
     if code == -9:
         return "the measuring process was killed (out of memory?)"
+    if code is None:
+        return "the measuring process ended, and the fork server, which knows how, does not answer"
     if code == UNTOLD:
         return "the measuring process, or the one that starts it, was killed"
     return f"the measuring process ended with exit code {code}"

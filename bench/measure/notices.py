@@ -1,6 +1,6 @@
 """What a sweep says beside its numbers: of the machine it shares, of what its preflight found, of what was read again."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,11 @@ def notice_company(busy_share: float, other_runs: int, *, when: str = "began") -
         message = f"{others} used the same folder when this one {when}: each disturbs the other"
         found.append(Notice(code="another_run", message=message))
     return tuple(found)
+
+
+def keep_latest(notices: Iterable[Notice]) -> tuple[Notice, ...]:
+    """Of each thing that is said again, the latest: what a message begins with names the thing."""
+    return tuple({(notice.code, notice.message.partition(":")[0]): notice for notice in notices}.values())
 
 
 def note_findings(run: RunRecord, findings: Findings) -> RunRecord:

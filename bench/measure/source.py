@@ -9,10 +9,12 @@ from bench.arms.case import Case
 from bench.arms.simulated import SimulatedArm, meet_simulated
 from bench.measure.clock import Clock, VirtualClock
 from bench.measure.crew import open_crew
-from bench.measure.forking import start_server
-from bench.measure.jobs import CaseCost, Job, JobDone, Message, PreflightJob, RoundJob
+from bench.measure.forking import StartError, start_server
+from bench.measure.jobs import CaseCost, Job, JobDone, JobFailed, Message, PreflightJob, RoundJob
 from bench.measure.plan import SimulationSpec
 from bench.measure.sampling import measure_passes
+
+START_S = 60.0  # that the start of a job's processes may take at least: the fork server may have torch to import first
 
 
 class Source(Protocol):
@@ -56,13 +58,20 @@ class ProcessSource:
 
     def run(self, job: Job) -> Iterator[Message]:
         """Messages of the job as they arrive."""
+        latest_s = job.deadline_s + self._overrun_s
+        try:
+            yield from self._run(job, latest_s)
+        except StartError as error:
+            yield JobFailed(str(error))
+
+    def _run(self, job: Job, latest_s: float) -> Iterator[Message]:
         start_server()
-        with open_crew(self._context, self._work, self._num_ranks) as crew:
+        start_s = max(START_S, latest_s - self._clock.now_s())
+        with open_crew(self._context, self._work, num_ranks=self._num_ranks, start_s=start_s) as crew:
             for pid in crew.pids:
                 if self._attach is not None:
                     self._attach(pid)
             crew.hand_over(job)
-            latest_s = job.deadline_s + self._overrun_s
             yield from crew.messages(lambda: latest_s - self._clock.now_s())
 
     def close(self) -> None:

@@ -7,11 +7,18 @@ from pathlib import Path
 
 from bench.measure.available import leave_out_unavailable
 from bench.measure.clock import MonotonicClock
+from bench.measure.company import Company, meet_company
 from bench.measure.continuation import AS_BEFORE, Until, require_same, require_unfinished
 from bench.measure.folder import hold_folder, remove_folder
 from bench.measure.header import open_record
 from bench.measure.machine import read_noise
-from bench.measure.notices import found_in_rounds, note_findings, notice_company, notice_repeats
+from bench.measure.notices import (
+    found_in_rounds,
+    keep_latest,
+    note_findings,
+    notice_company,
+    notice_repeats,
+)
 from bench.measure.plan import Plan
 from bench.measure.policy import Observer, Policy, SearchPolicy
 from bench.measure.prepare import look_ahead, prepare_rounds
@@ -185,6 +192,7 @@ def _measure(
     settled = find_settings(search, rounds, site, decide=hands.search, observer=hands.observer)
     held.run = rounds.run = settled
     _write_header(folder, held)
+    company = meet_company(setup, site)
     run_rounds(
         rounds,
         source=site.source,
@@ -192,14 +200,16 @@ def _measure(
         writer=held.writer,
         observer=hands.observer,
         clock=site.clock,
-        between=lambda: _look_around(site, rounds, lambda: _write_header(folder, held)),
+        between=lambda: _look_around(site, rounds, company, write=lambda: _write_header(folder, held)),
     )
 
 
-def _look_around(site: Site, rounds: Rounds, write: Callable[[], None]) -> None:
+def _look_around(site: Site, rounds: Rounds, company: Company | None, *, write: Callable[[], None]) -> None:
     """After a round: note who else is at work by now, and write what was noticed before a kill takes it."""
-    company = notice_company(0.0, site.count_others(), when="measured")
-    rounds.notices += [notice for notice in company if notice not in rounds.notices]
+    found = notice_company(0.0, site.count_others(), when="measured")
+    if company is not None:
+        found += company.look(rounds.next_round + 1)
+    rounds.notices[:] = keep_latest((*rounds.notices, *found))
     if rounds.notices:
         write()
 
@@ -229,5 +239,4 @@ def _write_header(folder: Path, held: _Held, more: Sequence[Notice] = ()) -> Non
     before = None if held.has_measured or held.run is held.before else held.before
     earlier = () if before is None else found_in_rounds(before)
     notices = (*earlier, *held.run.notices, *rounds, *more)
-    latest = {(notice.code, notice.message.partition(":")[0]): notice for notice in notices}
-    write_run(folder, held.run.model_copy(update={"notices": tuple(latest.values())}))
+    write_run(folder, held.run.model_copy(update={"notices": keep_latest(notices)}))

@@ -82,7 +82,7 @@ EXPLANATIONS: dict[str, str] = {
     "drift_load": "Load got slower or faster over the rounds.",
     "drift_reading": "Load got slower or faster over the rounds, mostly because reading did, as by housekeeping of an SSD.",
     "drift_first_token": "Load got slower or faster over the rounds, mostly because its first-token step did, as by heat.",
-    "drive_shared": "The drive gave more bytes than were asked for: something else read it, which may have slowed this.",
+    "drive_shared": "Something else read from the drive or wrote to it meanwhile, which may have slowed this.",
     "possible_crossing": "A further crossing may hide in the noise; more rounds would tell.",
     "fit_disagrees": "Fitted curves and measured points disagree; the measured points are the answer.",
     "extrapolated": "A value from the fitted curves beyond what was measured: a hint where to measure next.",
