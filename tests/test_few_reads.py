@@ -41,8 +41,8 @@ def _compare(folder: Path, in_flight: int) -> tuple[list[str], bool]:
 def test_lengths_whose_loads_make_fewer_reads_than_the_depth_have_no_share(tmp_path: Path) -> None:
     assert _compare(tmp_path, 4) == (
         [
-            "— in flight: 4, here 1, all that a load reads",
-            "— in flight: 4, here 2, all that a load reads",
+            "— in flight: 4, here 1, all reads of a load",
+            "— in flight: 4, here 2, all reads of a load",
             "2.00",
             "2.00",
         ],
@@ -54,7 +54,7 @@ def test_a_job_with_as_many_reads_in_flight_as_a_short_load_makes_reads_like_it(
     assert _compare(tmp_path, 1) == (
         [
             "2.00",
-            "— in flight: 1, here 2, all that a load reads",
+            "— in flight: 1, here 2, all reads of a load",
             "— in flight: 1, here 4",
             "— in flight: 1, here 4",
         ],
@@ -76,7 +76,9 @@ def test_the_job_for_a_series_keeps_its_depth_and_says_when_loads_make_too_few_r
     assert "--queue-depth 4" in say_job(run, SERIES)
     assert say_alike(run, SERIES, 4) == f"a job that does: {say_job(run, SERIES)}"
     assert say_alike(run, SERIES, 1) == (
-        "a job that does once a load makes the 4 reads that may be in flight (it makes 1: sweep longer prefixes): "
+        "a job that does, once a load makes the 4 reads that may be in flight (it makes 1: sweep longer prefixes): "
         f"{say_job(run, SERIES)}"
     )
+    suffix = run.model_copy(update={"plan": run.plan.model_copy(update={"suffix_tokens": 256})})
+    assert "(it makes 1: sweep a longer suffix): " in say_alike(suffix, SERIES, 1)
     assert reading_of(run, SERIES, 1).in_flight == 4

@@ -99,7 +99,7 @@ def differences(fio: Reading, sweep: Reading) -> tuple[str, ...]:
         found.append(f"{fio.cache}, here {sweep.cache}")
     here = sweep.num_reads if sweep.too_few_reads else sweep.in_flight
     if fio.in_flight != here:
-        few = ", all that a load reads" if sweep.too_few_reads else ""
+        few = ", all reads of a load" if sweep.too_few_reads else ""
         found.append(f"in flight: {fio.in_flight}, here {'not recorded' if here is None else here}{few}")
     return tuple(found)
 
@@ -137,5 +137,6 @@ def say_alike(run: RunRecord, series: str, num_reads: int | None) -> str:
     few = ""
     if reading.too_few_reads:
         depth = f"the {reading.in_flight} reads that may be in flight"
-        few = f" once a load makes {depth} (it makes {num_reads}: sweep longer prefixes)"
+        longer = "a longer suffix" if run.plan.suffix_tokens else "longer prefixes"
+        few = f", once a load makes {depth} (it makes {num_reads}: sweep {longer})"
     return f"a job that does{few}: {say_job(run, series)}"
