@@ -2,7 +2,22 @@
 
 import pytest
 
-from bench.show.caption import wrap_outside_brackets
+from bench.analyse.analysis import analyse
+from bench.measure.record import Notice
+from bench.show.caption import caption, wrap_outside_brackets
+from tests.sweeps import make_run, make_samples
+
+
+def test_a_figure_says_what_makes_it_suspect() -> None:
+    samples = make_samples()
+    notices = tuple(
+        Notice(code=code, message="m", suspect=code == "drive_shared") for code in ("drive_shared", "x")
+    )
+    for run, ending in (
+        (make_run(), "intervals over rounds."),
+        (make_run(notices=notices), "intervals over rounds; suspect: drive_shared."),
+    ):
+        assert caption(run, samples, analyse(run, samples)).endswith(ending)
 
 
 @pytest.mark.parametrize(

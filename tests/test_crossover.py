@@ -89,7 +89,8 @@ def test_noise_at_a_length_where_load_wins_by_ever_more_calls_for_rounds_and_not
     rounds = [{256.0: 0.5 + s, 512.0: 1.0 + s, 1024.0: 2.0 + 1000 * s} for s in SHIFTS]
     reading = read_band(band_of(rounds))
     assert reading.reason == (
-        "load wins at 2 of 3 lengths; rounds disagree at 1024; more rounds (a longer --budget) would tell"
+        "load wins at 2 of 3 lengths; rounds disagree at 1024; "
+        "more rounds would tell (a longer --budget, or a smaller --precision)"
     )
 
 
@@ -150,7 +151,7 @@ def test_lengths_of_too_few_rounds_are_not_said_to_disagree() -> None:
     band = band_of([clear | {256.0: 1.0, 1024.0: 1.0}, clear | {256.0: 1.1, 1024.0: 1.1}, clear])
     assert read_band(band).reason == (
         "load wins at 1 of 3 lengths; fewer than 3 rounds tell of 256, 1024; "
-        "more rounds (a longer --budget) would tell"
+        "more rounds would tell (a longer --budget, or a smaller --precision)"
     )
     split = band_of([{256.0: 1.0, 512.0: value} for value in (1.0, -1.0)] + [{512.0: 0.1}])
     assert read_band(split).reason == "at no length do the rounds tell which arm is faster, too few at 256"

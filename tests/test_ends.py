@@ -9,7 +9,7 @@ from bench.analyse.policy import choose_lengths
 from bench.analyse.tune import search_settings
 from bench.arms.case import ArmName, Outcome
 from bench.measure.clock import VirtualClock
-from bench.measure.continuation import require_unfinished
+from bench.measure.continuation import Until, require_unfinished
 from bench.measure.costs import CostBook
 from bench.measure.jobs import Job, JobDone, JobStopped, Message, RoundJob, SampleTaken
 from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec
@@ -82,7 +82,7 @@ def _sweep(
     rounds = Rounds(
         run=run,
         series=ARMS,
-        allowed=tuple(range(100, 1601, 100)),
+        allowed=plan.tokens or tuple(range(100, 1601, 100)),
         start_s=0.0,
         deadline_s=budget_s,
         costs=CostBook(lambda case: case.prefix_tokens / 100),
@@ -113,6 +113,19 @@ def test_what_is_left_of_a_budget_is_said_when_no_further_round_fits_into_it(tmp
     assert _told(rounds) == [
         ("budget_left", False, "19 s of the budget were left; another round takes about 23 s")
     ]
+
+
+def test_lengths_that_were_asked_for_and_never_measured_are_named(tmp_path: Path) -> None:
+    rounds, observer = _sweep(tmp_path, budget_s=24.0, tokens=(100, 400, 800, 1600), num_rounds=1)
+    assert observer.rounds == [(100, 400)]
+    assert _told(rounds) == [
+        (
+            "lengths_unmeasured",
+            True,
+            "800, 1600 tokens were asked for and not measured: the sweep ended before; a longer --budget has room",
+        )
+    ]
+    assert observer.phases[-1] == "done: the rounds that --rounds asked for, 1, are measured"
 
 
 def test_a_second_round_of_one_length_is_measured_where_no_more_fits(tmp_path: Path) -> None:
@@ -153,7 +166,7 @@ def _hands(observer: Silent | None = None) -> Hands:
     ("changes", "reason"),
     [
         ({"num_rounds": 2}, "the rounds that --rounds asked for, 2, are measured"),
-        ({}, "every crossover is known to ±30 %, as --precision asked"),
+        ({}, "every crossover is known to ±30 %, as --precision asked (a smaller one goes on)"),
         ({"tokens": (512, 1024), "precision": 1e-6}, "a simulation ends after 40 rounds"),
     ],
     ids=["rounds", "precision", "simulation"],
@@ -166,7 +179,7 @@ def test_a_sweep_that_has_all_it_was_asked_for_is_not_gone_on_with(
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for budget_s in (None, 1e5):
         with pytest.raises(PlanError) as refused:
-            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), budget_s=budget_s)
+            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=budget_s))
         assert str(refused.value) == (
             f"{folder}: this sweep is complete: {reason}, so that a longer --budget adds nothing; "
             f"its answer is derived again by: make report RESULTS={folder}"
@@ -188,4 +201,4 @@ def test_a_sweep_whose_other_way_to_load_broke_is_gone_on_with(tmp_path: Path) -
 def _refused(folder: Path, run: RunRecord, what: str) -> None:
     samples, _ = read_samples(folder)
     with pytest.raises(PlanError, match=what):
-        require_unfinished(folder, run, samples, policy=choose_lengths, budget_s=None)
+        require_unfinished(folder, run, samples, policy=choose_lengths, until=Until())

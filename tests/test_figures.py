@@ -93,7 +93,7 @@ def test_no_load_samples_draws_recompute_and_says_what_is_missing() -> None:
     spot = make_spot(verdict="inconclusive", crossings=(), reason="no load samples")
     recompute = [sample for sample in SAMPLES if sample.case.arm == "recompute"]
     axes = draw(make_run(), recompute, replace(ANALYSIS, points=points, spots=(spot,)))
-    assert texts(axes) == "no samples: load: posix, best layout"
+    assert texts(axes) == "no samples that count: load: posix, best layout"
     assert "recompute (bfloat16)" in {line.get_label() for line in axes.lines}
     assert not any(0 in line.get_ydata() for line in axes.lines)
 
@@ -110,7 +110,7 @@ def test_one_point_without_interval_is_drawn_and_said() -> None:
 
 def test_nothing_measured_is_an_empty_figure_that_says_so() -> None:
     axes = draw(make_run(series={}), [], Analysis((), (), ()))
-    assert texts(axes).splitlines() == ["no samples: recompute, load"]
+    assert texts(axes).splitlines() == ["no samples that count: recompute, load"]
 
 
 def test_two_load_series_have_their_own_colours_and_markers() -> None:

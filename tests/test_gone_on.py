@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.measure import sweep
-from bench.measure.continuation import require_unfinished
+from bench.measure.continuation import Until, require_unfinished
 from bench.measure.plan import PlanError
 from bench.measure.policy import End
 from bench.measure.record import Notice, RunRecord, read_run, read_samples, write_run
@@ -19,21 +19,22 @@ DROPPED = Notice(code="lengths_dropped", message="lengths from 4096 tokens on ar
 CHECK = Notice(code="series_failed", message="simulated/best: its check failed, so it was left out: gone")
 
 
+@pytest.mark.parametrize("state", ["complete", "interrupted"])
 @pytest.mark.parametrize("error", [PlanError("no room"), MeasureError("killed"), KeyboardInterrupt()])
-def test_what_was_complete_stays_so_where_going_on_with_it_comes_to_nothing(
-    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_header_stays_as_it_was_where_going_on_with_its_sweep_comes_to_nothing(
+    error: BaseException, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def look_ahead(*arguments: object, **named: object) -> None:
         raise error
 
-    folder = _stopped(tmp_path, state="complete", notices=(LOST,))
+    folder = _stopped(tmp_path, state=state, notices=(LOST,))
     before = (folder / "run.json").read_bytes()
     monkeypatch.setattr(sweep, "look_ahead", look_ahead)
     if isinstance(error, PlanError):
         with pytest.raises(PlanError, match="no room"):
-            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), budget_s=PLAN.budget_s + 60)
+            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=PLAN.budget_s + 60))
     else:
-        resume_sweep(folder, data_dir=tmp_path, hands=_hands(), budget_s=PLAN.budget_s + 60)
+        resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=PLAN.budget_s + 60))
     assert (folder / "run.json").read_bytes() == before
 
 
@@ -42,7 +43,7 @@ def test_what_rounds_had_to_say_stands_until_there_are_new_ones(tmp_path: Path, 
     state = "complete" if complete else "interrupted"
     folder = _stopped(tmp_path, state=state, notices=(LOST, DROPPED, CHECK))
     idle = replace(_hands(), policy=lambda progress: End("nothing fits"))
-    resume_sweep(folder, data_dir=tmp_path, hands=idle, budget_s=PLAN.budget_s + 60)
+    resume_sweep(folder, data_dir=tmp_path, hands=idle, until=Until(budget_s=PLAN.budget_s + 60))
     run = read_run(folder)
     assert (run.state, [n for n in run.notices if n in (LOST, DROPPED, CHECK)]) == (
         "complete",
@@ -61,7 +62,7 @@ def test_a_complete_sweep_is_gone_on_with_for_a_check_that_had_no_time(code: str
 
     def longer(run: RunRecord, *, by_s: float = 60.0) -> None:
         budget_s = run.plan.budget_s + by_s
-        require_unfinished(folder, run, samples, policy=_hands().policy, budget_s=budget_s)
+        require_unfinished(folder, run, samples, policy=_hands().policy, until=Until(budget_s=budget_s))
 
     with pytest.raises(PlanError, match="a longer --budget adds nothing"):
         longer(run)
@@ -69,3 +70,18 @@ def test_a_complete_sweep_is_gone_on_with_for_a_check_that_had_no_time(code: str
     longer(open_yet)
     with pytest.raises(PlanError, match="a longer --budget goes on with it"):
         longer(open_yet, by_s=0.0)
+
+
+def test_a_sweep_that_was_precise_enough_is_gone_on_with_for_a_smaller_precision(tmp_path: Path) -> None:
+    plan = PLAN.model_copy(update={"tokens": None, "num_rounds": None})
+    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=_hands())
+    before = read_samples(folder)[0]
+    with pytest.raises(
+        PlanError, match=r"as --precision asked \(a smaller one goes on\), so that a longer --budget adds"
+    ):
+        resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=plan.budget_s + 60))
+    resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(precision=0.03))
+    after = read_samples(folder)[0]
+    assert after[: len(before)] == before
+    assert len(after) > len(before)
+    assert read_run(folder).plan.precision == 0.03

@@ -78,7 +78,7 @@ def test_after_the_coarse_rounds_the_crossing_is_bracketed() -> None:
 
 def test_it_is_done_when_the_crossing_is_known_well_enough() -> None:
     assert choose_lengths(_progress(CROSSING, [GRID] * 6, precision=0.5)) == End(
-        "every crossover is known to ±50 %, as --precision asked"
+        "every crossover is known to ±50 %, as --precision asked (a smaller one goes on)"
     )
 
 

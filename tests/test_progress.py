@@ -53,6 +53,15 @@ def test_a_log_gets_one_plain_line_per_round() -> None:
     ]
 
 
+def test_a_sweep_that_is_gone_on_with_counts_what_its_earlier_parts_took() -> None:
+    stream = io.StringIO()
+    with SweepProgress(
+        Console(file=stream), 120.0, spent_s=50.0, num_samples=53, now_s=FakeClock()
+    ) as progress:
+        progress.on_phase("preparing")
+    assert stream.getvalue() == "[  50.0 s of 120 s, 53 samples] preparing\n"
+
+
 def test_a_log_holds_no_control_characters() -> None:
     stream = io.StringIO()
     run_sweep(Console(file=stream))

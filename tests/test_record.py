@@ -273,6 +273,11 @@ def _edit(folder: Path, cells: dict[str, str]) -> None:
             {"indices": [0], "total": 0},
             r"built_layers\.total: Input should be greater than 0",
         ),
+        (
+            "series",
+            {"load": {"arm": "load", "label": "l", "settings": {"backend": {}}}},
+            r"series\.load\.settings: Value error, backend is dict, not text, a number or null",
+        ),
         ("started_utc", "yesterday", "started_utc: Value error, Invalid isoformat string: 'yesterday'"),
         ("finished_utc", "not a time", "finished_utc: Value error, Invalid isoformat string: 'not a time'"),
     ],

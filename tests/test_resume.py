@@ -16,6 +16,7 @@ from bench.analyse.policy import choose_lengths
 from bench.analyse.tune import search_settings
 from bench.measure import sweep
 from bench.measure.clock import VirtualClock
+from bench.measure.continuation import Until
 from bench.measure.folder import hold_folder
 from bench.measure.header import open_record
 from bench.measure.machine import NoiseFacts
@@ -160,9 +161,9 @@ def test_a_complete_sweep_is_gone_on_with_where_it_gets_a_longer_budget(tmp_path
     folder = _stopped(tmp_path, state="complete", notices=(nothing,))
     for budget_s in (None, PLAN.budget_s):
         with pytest.raises(PlanError, match=r"complete, with a budget of 180 s; a longer --budget goes on"):
-            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), budget_s=budget_s)
+            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=budget_s))
     assert {sample.round for sample in read_samples(folder)[0]} == {0}
-    resume_sweep(folder, data_dir=tmp_path, hands=_hands(), budget_s=600)
+    resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=600))
     run = read_run(folder)
     assert (run.state, run.plan.budget_s) == ("complete", 600)
     assert "nothing_measured" not in {notice.code for notice in run.notices}

@@ -37,10 +37,12 @@ class Silent:
 
     def __init__(self) -> None:
         self.rounds: list[tuple[int, ...]] = []
+        self.phases: list[str] = []
 
     def on_notice(self, text: str) -> None: ...
 
-    def on_phase(self, text: str) -> None: ...
+    def on_phase(self, text: str) -> None:
+        self.phases.append(text)
 
     def on_round(self, number: int, lengths: tuple[int, ...]) -> None:
         self.rounds.append(lengths)

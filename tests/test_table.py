@@ -50,6 +50,17 @@ def test_notices_are_marked_and_explained_below() -> None:
     ]
 
 
+def test_a_ratio_that_is_not_that_of_the_times_beside_it_is_explained() -> None:
+    point = ANALYSIS.points[0]
+    assert point.ratio is not None
+    assert "median of the rounds' ratios" not in plain_table(make_run(), ANALYSIS)
+    other = replace(point, ratio=replace(point.ratio, value=point.ratio.value * 1.2))
+    said = plain_table(make_run(), replace(ANALYSIS, points=(other,)))
+    assert (
+        "recompute / load is the median of the rounds' ratios, not the ratio of the medians beside it" in said
+    )
+
+
 def test_a_series_without_points_is_said() -> None:
     assert plain_table(make_run(), replace(ANALYSIS, points=())).endswith(
         "posix, best layout: nothing measured"

@@ -65,7 +65,7 @@ def test_every_curve_carries_its_own_answer_and_the_title_none() -> None:
         next(text.get_text() for text in axes.texts if "C*" in text.get_text()).replace("\n", ": "),
         "recompute (bfloat16)",
     ]
-    assert axes.get_title(loc="left") == "Recompute against each way to load"
+    assert axes.get_title(loc="left") == "Recompute against load"
 
 
 def test_there_is_one_recompute_curve_however_many_ways_to_load() -> None:
@@ -113,7 +113,7 @@ def test_every_tier_is_a_row_from_the_fastest_down() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "hostmem, best layout\nhost memory, 10.0 GB/s",
         "posix, best layout\nlocal disk, 4.00 GB/s, direct",
-        "nixl, best layout\nlocal disk, 0.500 GB/s, direct",
+        "nixl, best layout\nlocal disk, 500 MB/s, direct",
     ]
     bottom, top = axes.get_ylim()
     assert top < 0 < bottom

@@ -122,7 +122,7 @@ def _say_where_to_look(signs: Signs, low: Floats, centre: Floats) -> str:
         split = signs[end] == 0 and not np.isnan(low[end])
         if split and centre[end] * signs[nearest] < abs(centre[nearest]):
             return f"a crossing may lie {where}"
-    return "more rounds (a longer --budget) would tell"
+    return "more rounds would tell (a longer --budget, or a smaller --precision)"
 
 
 def _find_contrary(

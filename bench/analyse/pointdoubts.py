@@ -14,6 +14,7 @@ MFU_SURPRISE = 1.05
 SHARED = (
     1.10  # bytes that the drive gave for each one that the load asked for, from which others were reading
 )
+SHARED_SAMPLES = 0.25  # of the samples of a length, from which it is said
 STANDS_OUT = 2.0  # times what the other part of a load varies, from which one is named
 
 
@@ -52,13 +53,13 @@ def find_doubts(
 
 
 def _shares_drive(outcomes: Sequence[Outcome]) -> bool:
-    """Whether the drive gave more bytes than the load asked for, as by the median sample that counted both."""
+    """Whether the drive gave more bytes than the load asked for, in a quarter of the samples that counted both."""
     shares = [
         outcome.device_bytes / outcome.process_bytes
         for outcome in outcomes
         if outcome.process_bytes and outcome.device_bytes is not None
     ]
-    return bool(shares) and float(np.median(shares)) > SHARED
+    return bool(shares) and sum(share > SHARED for share in shares) >= SHARED_SAMPLES * len(shares)
 
 
 def _parts_of(load_s: Mapping[int, float], first_tokens_s: Mapping[int, float]) -> dict[str, list[float]]:

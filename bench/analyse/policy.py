@@ -11,7 +11,7 @@ from bench.analyse.marginal import direct_band
 from bench.analyse.pairing import Pairing
 from bench.analyse.refine import RefineState, coarse_grid, next_lengths, should_stop
 from bench.analyse.select import round_medians
-from bench.measure.policy import End, Progress
+from bench.measure.policy import NO_ROOM, End, Progress
 from bench.measure.record import Sample
 
 MOST_SIMULATED_ROUNDS = 40  # virtual time passes so fast that the real one would be spent on analysing
@@ -43,14 +43,14 @@ def choose_lengths(progress: Progress) -> tuple[int, ...] | End:
         tried=_count_rounds(progress.samples),
     )
     if not _never_cross(bands) and should_stop(replace(state, remaining_s=None)):
-        return End(f"every crossover is known to ±{plan.precision * 100:g} %, as --precision asked")
+        return End(
+            f"every crossover is known to ±{plan.precision * 100:g} %, as --precision asked (a smaller one goes on)"
+        )
     if plan.tokens is not None or len(progress.allowed) == 1:
         return progress.allowed
     if _never_cross(bands):
         return coarse_grid(state)
-    return next_lengths(state) or End(
-        "no further round fits into the budget", next_lengths(replace(state, remaining_s=None))
-    )
+    return next_lengths(state) or End(NO_ROOM, next_lengths(replace(state, remaining_s=None)))
 
 
 def _bands(progress: Progress) -> list[RoundBand]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from bench.measure.header import describe_machine_of, describe_storage_of
 from bench.measure.identity import compare_models
 from bench.measure.machine import comparable
 from bench.measure.notices import failed_series
-from bench.measure.plan import PlanError
+from bench.measure.plan import Plan, PlanError
 from bench.measure.policy import End, Policy, Progress
 from bench.measure.record import SERIES_FAILED, Notice, RunRecord, Sample
 from bench.measure.setup import Setup
@@ -21,29 +22,52 @@ TRIED_AGAIN = frozenset(
 )  # what a longer budget makes good
 
 
+@dataclass(frozen=True, slots=True)
+class Until:
+    """What is to end a sweep that is gone on with; None where it stays as it was.
+
+    Args:
+        budget_s: seconds that it is to have in all.
+        precision: of C*, relative.
+    """
+
+    budget_s: float | None = None
+    precision: float | None = None
+
+    def change(self, plan: Plan) -> Plan:
+        """The plan of a sweep, with that end."""
+        given = {"budget_s": self.budget_s, "precision": self.precision}
+        changed = {name: value for name, value in given.items() if value is not None}
+        return Plan.model_validate({**plan.model_dump(), **changed})
+
+
+AS_BEFORE = Until()
+
+
 def require_unfinished(
-    folder: Path, run: RunRecord, samples: Sequence[Sample], *, policy: Policy, budget_s: float | None
+    folder: Path, run: RunRecord, samples: Sequence[Sample], *, policy: Policy, until: Until
 ) -> None:
     """Stop on a complete sweep to which going on would add neither samples nor a check that had no time.
 
     Args:
         run, samples: as the folder holds them.
         policy: what would decide of the next round.
-        budget_s: seconds that it is to have in all; None: those it had.
+        until: what is to end it.
 
     Raises:
-        PlanError: all is measured that was asked for, or the budget is no longer than it was.
+        PlanError: all is measured that was asked for, or neither budget nor precision ask for more than they did.
     """
     if run.state != "complete":
         return
     again = f"its answer is derived again by: make report RESULTS={folder}"
-    chosen = policy(_unlimited(run, samples))
+    plan = until.change(run.plan)
+    chosen = policy(_unlimited(run.model_copy(update={"plan": plan}), samples))
     open_yet = any(notice.code in TRIED_AGAIN for notice in run.notices)
     if isinstance(chosen, End) and not chosen.wanted and not open_yet:
         raise PlanError(
             f"{folder}: this sweep is complete: {chosen.reason}, so that a longer --budget adds nothing; {again}"
         )
-    if budget_s is None or budget_s <= run.plan.budget_s:
+    if plan.budget_s <= run.plan.budget_s and plan.precision >= run.plan.precision:
         raise PlanError(
             f"{folder}: this sweep is complete, with a budget of {run.plan.budget_s:g} s; a longer --budget goes on "
             f"with it, and {again}"

@@ -27,6 +27,7 @@ FOUND_ANEW = frozenset(
         "slow_dtype",
         "nothing_measured",
         "series_unmeasured",
+        "lengths_unmeasured",
         "budget_left",
     }
 )

@@ -32,6 +32,9 @@ class Progress:
     startup_s: float
 
 
+NO_ROOM = "no further round fits into the budget"  # why a sweep ends that its policy did not end
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """There is no further round.

@@ -54,6 +54,13 @@ class Sample:
     outcome: Outcome
 
 
+def _require_scalars(settings: dict[str, Any]) -> dict[str, Any]:
+    for name, value in settings.items():
+        if not isinstance(value, str | int | float | None):
+            raise ValueError(f"{name} is {type(value).__name__}, not text, a number or null")
+    return settings
+
+
 class SeriesInfo(BaseModel):
     """Settings that all samples of one series share, as they were carried out."""
 
@@ -61,7 +68,7 @@ class SeriesInfo(BaseModel):
 
     arm: Literal["recompute", "load", "hybrid", "gemm"]
     label: str
-    settings: dict[str, Any] = {}
+    settings: Annotated[dict[str, Any], AfterValidator(_require_scalars)] = {}
 
     @property
     def skipped(self) -> str | None:

@@ -19,7 +19,7 @@ from bench.measure.jobs import (
     SampleTaken,
     SeriesFailed,
 )
-from bench.measure.policy import End, Observer, Policy, Progress
+from bench.measure.policy import NO_ROOM, End, Observer, Policy, Progress
 from bench.measure.record import SERIES_FAILED, Notice, RunRecord, Sample
 from bench.measure.remedies import say_remedies
 from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
@@ -91,6 +91,7 @@ def run_rounds(
         chosen = policy(_progress(rounds, left_s))
         job = None if isinstance(chosen, End) else plan_round(rounds, chosen, left_s=left_s)
         if job is None:
+            observer.on_phase(f"done: {chosen.reason if isinstance(chosen, End) else NO_ROOM}")
             wanted = chosen.wanted if isinstance(chosen, End) else chosen
             _notice_rest(rounds, wanted, left_s=left_s)
             return
@@ -116,10 +117,20 @@ def _notice_rest(rounds: Rounds, wanted: tuple[int, ...], *, left_s: float) -> N
         ended = "the budget" if wanted else "the last round"
         message = f"{ended} ended before the first sample of {', '.join(unmeasured)}"
         rounds.notices.append(Notice(code="series_unmeasured", message=message))
+    if unasked := _asked_in_vain(rounds):
+        message = f"{unasked} tokens were asked for and not measured: the sweep ended before; a longer --budget has room"
+        rounds.notices.append(Notice(code="lengths_unmeasured", message=message))
     if wanted and left_s > REST_SHARE * rounds.run.plan.budget_s:
         needed_s = rounds.cost_s(wanted[0]) + rounds.costs.startup_s
         message = f"{left_s:.0f} s of the budget were left; another round takes about {needed_s:.0f} s"
         rounds.notices.append(Notice(code="budget_left", message=message, suspect=False))
+
+
+def _asked_in_vain(rounds: Rounds) -> str:
+    """Lengths that were asked for, could be measured, and have no sample; empty when there is none."""
+    measured = {sample.case.prefix_tokens for sample in rounds.samples if sample.case.arm != "gemm"}
+    asked = rounds.run.plan.tokens or ()
+    return ", ".join(str(tokens) for tokens in rounds.allowed if tokens in asked and tokens not in measured)
 
 
 def _notice_nothing(rounds: Rounds, unmeasured: Sequence[str]) -> Notice:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.measure.available import leave_out_unavailable
 from bench.measure.clock import MonotonicClock
-from bench.measure.continuation import require_same, require_unfinished
+from bench.measure.continuation import AS_BEFORE, Until, require_same, require_unfinished
 from bench.measure.folder import hold_folder, remove_folder
 from bench.measure.header import open_record
 from bench.measure.machine import read_noise
@@ -79,8 +79,8 @@ def _tell(notices: Sequence[Notice], observer: Observer) -> None:
         observer.on_notice(notice.message)
 
 
-def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float | None = None) -> Path:
-    """Go on with a sweep that was stopped, with what is left of its budget, or of another: `budget_s` in all.
+def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, until: Until = AS_BEFORE) -> Path:
+    """Go on with a sweep that was stopped, with what is left of its budget, or until something else.
 
     Raises:
         RecordError, PlanError: the folder cannot be read, is complete or still being written, or is of another
@@ -88,7 +88,7 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
     """
     since_s = MonotonicClock().now_s()
     with hold_folder(folder):  # before anything is read: another sweep may be adding to it
-        run, samples = _read_unfinished(folder, hands.policy, budget_s)
+        run, samples = _read_unfinished(folder, hands.policy, until)
         setup = work_out(run.plan)
         known = foresee_storage(setup, data_dir)
         notices = [*run.notices, *require_same(folder, run, setup, data_dir), *known]
@@ -103,18 +103,14 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, budget_s: float 
     return folder
 
 
-def _read_unfinished(folder: Path, policy: Policy, budget_s: float | None) -> tuple[RunRecord, list[Sample]]:
-    """The header, with another budget where one is given, and the samples of a sweep that can be gone on with.
-
-    A complete one can be where it gets a longer budget than it had, and that changes something.
-    """
+def _read_unfinished(folder: Path, policy: Policy, until: Until) -> tuple[RunRecord, list[Sample]]:
+    """The header, with what is to end it, and the samples of a sweep that can be gone on with."""
     run = read_run(folder)
     begun = (folder / "samples.csv").exists()
     samples, notices = read_samples(folder, may_be_empty=True) if begun else ([], ())
-    require_unfinished(folder, run, samples, policy=policy, budget_s=budget_s)
-    if budget_s is not None:
-        run = run.model_copy(update={"plan": run.plan.model_copy(update={"budget_s": budget_s})})
-    return run.model_copy(update={"notices": (*run.notices, *notices)}), samples
+    require_unfinished(folder, run, samples, policy=policy, until=until)
+    plan = until.change(run.plan)
+    return run.model_copy(update={"plan": plan, "notices": (*run.notices, *notices)}), samples
 
 
 @dataclass(slots=True)
@@ -211,15 +207,16 @@ def _look_around(site: Site, rounds: Rounds, write: Callable[[], None]) -> None:
 def _finish(setup: Setup, site: Site, folder: Path, *, held: _Held, state: str) -> None:
     """Close the file of samples, write the last header, then take back what lies elsewhere, which may take long.
 
-    What was complete stays so where going on with it came to nothing.
+    Where going on with it came to nothing, the header of the earlier part is put back.
     """
     if held.writer is not None:
         held.writer.close()
     repeats = notice_repeats(setup, site, held.rounds.taken) if held.rounds else ()
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     held.run = held.run.model_copy(update={"state": state, "finished_utc": finished})
-    if held.before is not None and held.before.state == "complete" != state and not held.has_measured:
-        held.run, held.rounds, repeats = held.before, None, ()
+    before = held.before
+    if before is not None and before.state != "running" and state != "complete" and not held.has_measured:
+        held.run, held.rounds, repeats = before, None, ()
     _write_header(folder, held, repeats)
     left = () if site.depots is None else site.depots.withdraw()
     if left:

@@ -17,6 +17,7 @@ from bench.show.facts import (
     series_label,
     storage_name,
 )
+from bench.show.noticed import suspect_codes
 from bench.show.repeats import say_repeats
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -25,6 +26,8 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
     """What the figure shows: model, device, storage with its limit, ways and states, repeats, depth."""
     loads = load_series(run, analysis)
+    codes = (suspect_codes(run, samples, analysis, series=series) for series in loads)
+    suspects = dict.fromkeys(code for found in codes for code in found)
     ways = [
         f"{series_label(run, series)} over "
         + ", ".join(
@@ -45,6 +48,7 @@ def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> st
         say_repeats(run, samples),
         say_depth(samples),
         "bands and bars: 95 % intervals over rounds",
+        f"suspect: {', '.join(suspects)}" if suspects else None,
     ]
     return "; ".join(part for part in parts if part) + "."
 

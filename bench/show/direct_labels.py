@@ -19,7 +19,7 @@ MOST_IN_LEGEND = 2  # curves; with more, each has its label beside it
 WIDE_FROM_INCHES = 6.0  # narrower figures have no room beside the axes
 CURVES_IN_WIDE = 8  # that an ordinary wide figure is high enough for
 LABEL_INCHES = 0.3  # of two lines
-TITLES = {True: "Recompute against each way to load", False: "Recompute or load?"}
+TITLES = {True: "Recompute against load", False: "Recompute or load?"}
 TITLE_PAD = 10.5  # beside the height of the legend above the axes
 NARROW_CHARACTERS = 46
 

@@ -105,7 +105,7 @@ def _curve(
 def _find_lacks(known: dict[int, Estimate]) -> Iterator[str]:
     """What a curve lacks."""
     if not known:
-        yield "no samples"
+        yield "no samples that count"
     if not all(_bounded(estimate) for estimate in known.values()):
         yield "no interval at some lengths, too few rounds"
     if len(known) == 1:

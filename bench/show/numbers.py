@@ -49,8 +49,8 @@ def format_tick_seconds(seconds: float) -> str:
 
 
 def format_rate(bytes_per_s: float | None) -> str:
-    """Decimal GB/s (1 GB = 1e9 bytes)."""
-    return MISSING if bytes_per_s is None else f"{round_digits(bytes_per_s / 1e9)} GB/s"
+    """Decimal B/s, kB/s, MB/s, GB/s, TB/s (1 GB = 1e9 bytes)."""
+    return MISSING if bytes_per_s is None else f"{format_bytes(bytes_per_s)}/s"
 
 
 def format_bytes(num_bytes: float | None) -> str:

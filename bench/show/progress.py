@@ -20,18 +20,25 @@ class SweepProgress:
 
     Args:
         budget_s: seconds that the sweep may take.
+        spent_s, num_samples: what earlier parts of it have taken.
         now_s: a monotonic clock.
     """
 
     def __init__(
-        self, console: Console, budget_s: float, *, now_s: Callable[[], float] = time.monotonic
+        self,
+        console: Console,
+        budget_s: float,
+        *,
+        spent_s: float = 0.0,
+        num_samples: int = 0,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console
         self._budget_s = budget_s
         self._now_s = now_s
-        self._start_s = now_s()
+        self._start_s = now_s() - spent_s
         self._round = ""
-        self._num_samples = 0
+        self._num_samples = num_samples
         self._bar = _make_bar(console, self._left) if console.is_terminal else None
         self._task: TaskID | None = None
         if self._bar is not None:
@@ -48,7 +55,7 @@ class SweepProgress:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the view was opened."""
+        """Seconds of the budget that have gone by."""
         return self._now_s() - self._start_s
 
     def on_notice(self, text: str) -> None:

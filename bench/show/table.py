@@ -35,6 +35,8 @@ HEADINGS = (
     "MFU",
 )
 SCALED = "* scaled from fewer layers; of a load, the first-token step is"
+PAIRED = "recompute / load is the median of the rounds' ratios, not the ratio of the medians beside it"
+DIFFERENT = 1.1  # from which the two are told apart
 NOTICES = "notices"
 
 
@@ -76,12 +78,20 @@ def number_notices(points: Sequence[Point]) -> dict[str, str]:
 def footnotes(run: RunRecord, points: Sequence[Point]) -> list[str]:
     """Lines below the table: what the marks mean."""
     lines = [SCALED] if any(point.recompute_scaled or point.load_scaled for point in points) else []
+    lines += [PAIRED] if any(map(_ratio_differs, points)) else []
     about = [notice for notice in run.notices if all(concerns(run, notice, point.series) for point in points)]
     known = {notice.code: notice.message for notice in about}
     for code, number in number_notices(points).items():
         message = known.get(code) or explain(code)
         lines.append(f"{number} {printable(code)}: {printable(message)}")
     return lines
+
+
+def _ratio_differs(point: Point) -> bool:
+    if point.ratio is None or point.recompute_s is None or point.load_s is None:
+        return False
+    shown = point.recompute_s.value / point.load_s.value
+    return not 1 / DIFFERENT < point.ratio.value / shown < DIFFERENT
 
 
 def _title(run: RunRecord, series: str) -> str:

@@ -56,8 +56,9 @@ def draw_tiers(axes: Axes, run: RunRecord, table: TierTable) -> None:
             if not crossing.extrapolated:
                 _draw_crossing(axes, row, crossing, symbol=SYMBOLS[spot.kind] if spot else "")
         if not tier.points:
+            why = "no samples that count" if tier.left_out else "nothing measured"
             axes.text(
-                0.5, row, "nothing measured", transform=axes.get_yaxis_transform(), ha="center",
+                0.5, row, why, transform=axes.get_yaxis_transform(), ha="center",
                 va="center", fontsize=8, style="italic", color="#8a1c1c",
             )  # fmt: skip
     _scale(axes, lengths)

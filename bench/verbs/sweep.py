@@ -10,8 +10,9 @@ import typer
 
 from bench.analyse.policy import choose_lengths
 from bench.analyse.tune import search_settings
+from bench.measure.continuation import Until
 from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec, parse_lengths
-from bench.measure.record import read_run
+from bench.measure.record import read_run, read_samples
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.units import parse_bytes, parse_duration, parse_rate
 from bench.show.progress import SweepProgress
@@ -30,7 +31,8 @@ from bench.verbs.options import (
 from bench.verbs.report import finish
 from kvio.presets import PRESETS
 
-CHANGEABLE = {"resume", "budget", "data_dir"}  # beside --resume
+ONLY_ENDS = "; of a sweep that is gone on with only the budget can be another"
+CHANGEABLE = {"resume", "budget", "precision", "data_dir"}  # beside --resume
 
 
 def sweep(
@@ -67,7 +69,8 @@ def sweep(
     queue_depth: Annotated[
         int | None,
         option(
-            "jobs (parts of chunks) in flight over all threads; of posix, the threads; default the layout's"
+            "jobs (parts of chunks) in flight over all threads; of posix, the threads; default the layout's, "
+            "searched for layout best"
         ),
     ] = None,
     backend_option: Annotated[
@@ -78,7 +81,9 @@ def sweep(
             help="what a backend alone knows: NAME=VALUE, or BACKEND.NAME=VALUE for one of several; may be repeated",
         ),
     ] = None,
-    request: Annotated[str | None, option("bytes of one read, such as 4MiB; default a whole chunk")] = None,
+    request: Annotated[
+        str | None, option("bytes of one read, such as 4MiB; default the layout's, searched for layout best")
+    ] = None,
     limit: Annotated[
         str | None, option("kernel read limit, such as 100MB/s: what if my drive gave this?")
     ] = None,
@@ -103,11 +108,14 @@ def sweep(
         asked = read_run(resume).plan
         kept = set(given_flags(context)) - CHANGEABLE
         require_unused(context, kept, "stays as it was in a sweep that is gone on with; leave it out")
-        if "budget" in given_flags(context):
-            asked = asked.model_copy(update={"budget_s": parsed(parse_duration, budget)})
+        given = given_flags(context)
+        until = Until(
+            budget_s=parsed(parse_duration, budget) if "budget" in given else None,
+            precision=precision if "precision" in given else None,
+        )
         where = asked.data_dir if asked.data_dir is not None and data_dir == SCRATCH else data_dir
         make_scratch(where)
-        _measure(asked, data_dir=where, results=results, resume=resume)
+        _go_on(until.change(asked), resume, until, data_dir=where)
         return
     if model is None:
         raise PlanError("no model is named; try: make sweep MODEL=qwen3-8b")
@@ -154,20 +162,29 @@ def sweep(
     make_scratch(data_dir, flags="--data-dir and --results")
     if plan.tokens is not None and len(set(plan.tokens)) == 1:
         out.print("one length gives times, but no crossover: name two lengths or more for one")
-    _measure(plan, data_dir=data_dir, results=results, resume=None)
-
-
-def _measure(plan: Plan, *, data_dir: Path, results: Path, resume: Path | None) -> None:
-    """Measure, then show what came of it, even after an interrupt."""
     _take_interrupts()
     with SweepProgress(out, plan.budget_s) as progress:
-        hands = Hands(policy=choose_lengths, search=search_settings, observer=progress)
-        if resume is None:
-            folder = run_sweep(plan, root=results, data_dir=data_dir, hands=hands)
-        else:
-            folder = resume_sweep(resume, data_dir=data_dir, hands=hands, budget_s=plan.budget_s)
+        folder = run_sweep(plan, root=results, data_dir=data_dir, hands=_hands(progress))
     _ignore_interrupts()
     finish(folder)
+
+
+def _go_on(plan: Plan, folder: Path, until: Until, *, data_dir: Path) -> None:
+    """Go on with a sweep, then show what came of it, even after an interrupt."""
+    samples = read_samples(folder, may_be_empty=True)[0] if (folder / "samples.csv").exists() else []
+    spent_s = max((sample.started_s for sample in samples), default=0.0)
+    _take_interrupts()
+    with SweepProgress(out, plan.budget_s, spent_s=spent_s, num_samples=len(samples)) as progress:
+        try:
+            resume_sweep(folder, data_dir=data_dir, hands=_hands(progress), until=until)
+        except PlanError as error:
+            raise PlanError(f"{error}{ONLY_ENDS if 'try --budget' in str(error) else ''}") from None
+    _ignore_interrupts()
+    finish(folder)
+
+
+def _hands(progress: SweepProgress) -> Hands:
+    return Hands(policy=choose_lengths, search=search_settings, observer=progress)
 
 
 def _take_interrupts() -> None:
