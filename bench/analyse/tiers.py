@@ -69,7 +69,8 @@ class Home:
         series, place: of that tier; None where none does.
         ties: series in the same place that beat recompute too, and that are not surely slower: see `within_noise`, at
             `ERROR` over all pairs of such series at all lengths, since the home is the fastest of them by chance too.
-        undecided: series in cheaper places (in any, where no tier beats recompute) whose rounds disagree.
+        undecided: series whose rounds disagree on recompute: in cheaper places (in any, where no tier beats recompute),
+            and those in the same place that are not surely slower.
         unverified: the tier's cache state could not be proved, so that a cache may have answered.
     """
 
@@ -262,34 +263,35 @@ def _find_homes(tiers: Sequence[Tier], seconds: Mapping[str, Medians]) -> tuple[
     )
 
 
-def _find_rivals(found: Sequence[tuple[Tier, Point]]) -> tuple[Tier, ...]:
-    """The tiers of the cheapest place that beat recompute, fastest first; the first is the home."""
-    winners = sorted(((tier, point) for tier, point in found if judge(point) == "beats"), key=_price)
-    return tuple(tier for tier, _ in winners if tier.place == winners[0][0].place)
+def _find_rivals(found: Sequence[tuple[Tier, Point]]) -> list[tuple[Tier, Point]]:
+    """The tiers of the cheapest place that beats recompute: those that do, fastest first, then the undecided."""
+    winners = sorted((pair for pair in found if judge(pair[1]) == "beats"), key=_price)
+    ordered = [*winners, *(pair for pair in found if judge(pair[1]) == "undecided")]
+    return [pair for pair in ordered if winners and pair[0].place == winners[0][0].place]
 
 
 def _make_home(
     tokens: int,
-    rivals: Sequence[Tier],
+    rivals: Sequence[tuple[Tier, Point]],
     found: Sequence[tuple[Tier, Point]],
     *,
     seconds: Mapping[str, Medians],
     level: float,
 ) -> Home:
-    cheap = PLACES.index(rivals[0].place) if rivals else -1
-    undecided = tuple(
+    cheap = PLACES.index(rivals[0][0].place) if rivals else -1
+    undecided = [
         tier.series
         for tier, point in found
         if judge(point) == "undecided" and PLACES.index(tier.place) > cheap
-    )
+    ]
     if not rivals:
-        return Home(tokens, None, None, undecided)
-    home = rivals[0]
-    mine = seconds[home.series][tokens]
-    others = [tier.series for tier in rivals[1:]]
-    ties = tuple(name for name in others if within_noise(mine, seconds[name][tokens], level=level))
+        return Home(tokens, None, None, tuple(undecided))
+    home, ties = rivals[0][0], list[str]()
+    for tier, point in rivals[1:]:
+        if within_noise(seconds[home.series][tokens], seconds[tier.series][tokens], level=level):
+            (ties if judge(point) == "beats" else undecided).append(tier.series)
     unverified = home.cache_state is not None and UNVERIFIED in home.cache_state
-    return Home(tokens, home.series, home.place, undecided, ties, unverified)
+    return Home(tokens, home.series, home.place, tuple(undecided), tuple(ties), unverified)
 
 
 def _price(found: tuple[Tier, Point]) -> tuple[int, float]:
