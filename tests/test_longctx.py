@@ -129,6 +129,25 @@ def test_every_table_and_line_says_that_it_is_modelled() -> None:
     assert text.count("(modelled)") == 2 + 4
 
 
+@pytest.mark.parametrize(("asked", "taken"), [((), True), (("--num-gpus", "8"), False)])
+def test_a_number_of_gpus_that_nobody_chose_is_said_in_the_second_line(
+    asked: tuple[str, ...],
+    taken: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["bench", "longctx", "llama-3.1-8b", "--gpu", "H100", "--longest", "2000", *asked]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code in {0, None}
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert " on 8x H100 SXM with vLLM" in first
+    said = "taken: 8 GPUs together, since --num-gpus names no other number"
+    assert second == (said if taken else "")
+
+
 @pytest.mark.parametrize("key", ["llama-4-maverick", "qwen3-8b"])
 def test_the_figure_is_written_and_the_same_every_time(key: str, tmp_path: Path) -> None:
     model, costs = resolve_model(key), _costs(1e9, 10e9, key=key)

@@ -193,18 +193,29 @@ def test_a_doubt_comes_first_and_its_bounds_are_those_of_the_last_crossing_only(
     assert " for the last crossing; modelled between" in doubt
 
 
+def test_the_size_of_a_chunk_is_said_where_chunks_are_counted() -> None:
+    said = _run(*LLAMA, "--ssd", "pm9a3", "--tokens", "1024", "--chunk-tokens", "1024")
+    whole, marginal = (line for line in said.splitlines() if "* = " in line)
+    assert whole.endswith(" in whole chunks of 1,024 tokens)") and marginal.endswith(
+        " in whole chunks of 1,024 tokens)"
+    )
+    assert marginal.startswith(
+        "modelled: loading the next KV chunk of 1,024 tokens against computing it: P* = "
+    )
+
+
 def test_no_crossing_claims_that_no_bounds_are_known_where_the_times_have_them() -> None:
     found = Crossing(Estimate(500.0), (400, 600), load_wins_beyond=True)
     spot = SweetSpot("modelled", "whole", "p50", "crossover", None, (found,), reason="searched")
-    assert "load wins beyond, no bounds known" in say_spot(spot)
-    doubted = say_spot(replace(spot, notices=("undecided: load_always_wins within the bounds too",)))
+    assert "load wins beyond, no bounds known" in say_spot(spot, 256)
+    doubted = say_spot(replace(spot, notices=("undecided: load_always_wins within the bounds too",)), 256)
     assert doubted.endswith("load may win at every length (load wins beyond; searched)")
     bounded = Crossing(Estimate(900.0, 800.0, 1000.0), (800, 1000), load_wins_beyond=True)
     first = replace(found, load_wins_beyond=False)
     several = replace(spot, verdict="multiple_crossings", crossings=(first, bounded))
     assert (
         "(load wins only below, its bounds are open; load wins beyond, 800 to 1,000; searched)"
-        in say_spot(several)
+        in say_spot(several, 256)
     )
 
 

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from bench.analyse.capacity import Cache
 from bench.analyse.demand import Demand, find_demand, mean_request, work_in_flops
 from bench.analyse.deployment import Prices, Sizing
+from bench.analyse.drives import Drive
 from bench.analyse.sizing import Throughput
 from bench.analyse.sizing_tables import ratio_table, size_tables
 from bench.analyse.tokencost import Keeping
@@ -63,3 +64,20 @@ def test_gpu_seconds_are_printed_as_such_and_one_request_is_one() -> None:
     (line,) = [line for line in said.splitlines() if line.startswith("GPU-seconds of a million")]
     assert " GPU-s  work saved" in line
     assert (count_of(1, "request"), count_of(2000, "request")) == ("1 request", "2,000 requests")
+
+
+def _drive_lines(dwpd: float | None) -> dict[str, str]:
+    drive = Drive(7_680_000_000_000, 6e9, dwpd, 5.0)
+    sizing = Sizing(_demand(), Throughput(12_000, 2, "test"), 1.0, "FLOPs", stored_bytes=1e14, drive=drive)
+    rows = size_tables(sizing, LLAMA, FLOPS)["drives"]
+    return dict(zip(rows["quantity"], rows["formula"], strict=True))
+
+
+def test_an_endurance_that_nobody_knows_is_said_to_be_left_out_and_what_to_give() -> None:
+    lines = _drive_lines(None)
+    assert lines["drives for endurance"] == (
+        "not considered, since no rated writes of the drive are known: give --dwpd or --tbw"
+    )
+    assert lines["drives"] == "the largest, rounded up, but endurance not considered"
+    assert _drive_lines(1.0)["drives"] == "the largest, rounded up"
+    assert lines["drives for capacity"] == "capacity / 1 / capacity of a drive"

@@ -1,5 +1,6 @@
 """Predicting our own sweeps: left-out lengths, other storages."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -152,3 +153,15 @@ def test_below_the_fitted_lengths_the_bounds_hold_no_fixed_cost_and_twice_of_it(
     low, high = (fit.prefill_s(50, (1.0, 5.0), pick) for pick in ("low", "high"))
     assert (low, high) == pytest.approx((5.0, 7.0))
     assert fit.prefill_s(200, (1.0, 20.0), "high") == pytest.approx(21.0)
+
+
+def test_lengths_without_a_first_token_step_are_not_said_to_be_unmeasured() -> None:
+    run, samples = _read(PLAIN)
+    none = [replace(sample, outcome=replace(sample.outcome, first_token_s=0.0)) for sample in samples]
+    count = len(usable_points(run, samples))
+    with pytest.raises(
+        CalibrationError,
+        match=rf"{count} lengths measured by both arms, but 0 of them with a first-token step, and predicting needs 3: "
+        "a simulated load has no such step; sweep a backend that reads",
+    ):
+        fit_sweep(run, none, resolve_model(run.plan.model).geometry)

@@ -38,6 +38,7 @@ def longctx_tables(
     *,
     kv_dtype: str,
     memory_bytes: float | None = None,
+    taken: str | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Setting, times, crossovers and all that was supposed, by name.
 
@@ -47,6 +48,7 @@ def longctx_tables(
         lengths: of the prefix, rising.
         kv_dtype: that the costs were built with.
         memory_bytes: of one GPU, None when unknown.
+        taken: what of the setting nobody chose, None where all of it was.
     """
     answers = [answer(cost, lengths) for cost in costs]
     rates = ", ".join(f"{cost.storage.value / 1e9:g}" for cost in costs if cost.storage is not None)
@@ -59,7 +61,7 @@ def longctx_tables(
         ]
     )
     return {
-        "setting": label([{"label": setting}], ORIGIN),
+        "setting": label([{"label": setting, "taken": taken}], ORIGIN),
         "times": time_table(costs, answers, kv_dtype=kv_dtype),
         "crossovers": crossing_table(costs, answers),
         "notices": label([{"notice": notice} for notice in said], ORIGIN),

@@ -28,6 +28,7 @@ class ModelledAnswer:
 
     Args:
         searched: lengths between which crossings were looked for.
+        chunk_tokens: of a KV chunk, the next one of P*.
     """
 
     label: str
@@ -35,6 +36,7 @@ class ModelledAnswer:
     spots: tuple[SweetSpot, ...]
     searched: tuple[int, int]
     notices: tuple[str, ...]
+    chunk_tokens: int
 
 
 def answer(
@@ -60,7 +62,7 @@ def answer(
     if outside and measured is not None:
         factor = say_factor(outside, measured)
         said = (f"extrapolated at {', '.join(f'{n:,}' for n in outside)} tokens: {factor}",)
-    return ModelledAnswer(model.label, points, marked, searched, (*model.notices, *said))
+    return ModelledAnswer(model.label, points, marked, searched, (*model.notices, *said), chunk_tokens)
 
 
 def _mark_extrapolated(spot: SweetSpot, shortest: int, longest: int) -> SweetSpot:

@@ -12,6 +12,11 @@ from bench.analyse.drives import DAY_S, Drive
 from bench.analyse.sizing_cost import cost_rows
 
 ORIGIN = "modelled"
+UNKNOWN = {
+    "capacity": "not considered, since how much is stored is not known: give --capacity or --retention",
+    "bandwidth": "not considered, since no read rate of the drive is known: give --drive-read",
+    "endurance": "not considered, since no rated writes of the drive are known: give --dwpd or --tbw",
+}
 HIT_RATIOS = tuple(step / 20 for step in range(20))  # 0 to 0.95
 
 
@@ -123,16 +128,17 @@ def _drive_rows(sizing: Sizing, drive: Drive) -> Iterable[Row]:
     rated = f"over {drive.warranty_years:g} years; {drive.source_of('dwpd')}"
     yield Row("rated drive writes per day", drive.dwpd, "1/day", "" if drive.dwpd is None else rated)
     yield Row("rated bytes written", drive.endurance_bytes, "B", "rated writes x capacity x 365 x years")
-    yield Row(
-        "drives for capacity", count.for_capacity, "drives",
-        f"capacity / {sizing.occupancy:g} / capacity of a drive",
-    )  # fmt: skip
-    yield Row("drives for bandwidth", count.for_bandwidth, "drives", "read bandwidth / read rate of a drive")
-    yield Row(
-        "drives for endurance", count.for_endurance, "drives",
-        f"written per day x {sizing.write_amplification:g} / (rated writes x capacity of a drive)",
-    )  # fmt: skip
-    yield Row("drives", count.whole, "drives", "the largest, rounded up")
+    formulas = {
+        "capacity": f"capacity / {sizing.occupancy:g} / capacity of a drive",
+        "bandwidth": "read bandwidth / read rate of a drive",
+        "endurance": f"written per day x {sizing.write_amplification:g} / (rated writes x capacity of a drive)",
+    }
+    for need, formula in formulas.items():
+        drives = count.needs.get(need)
+        yield Row(f"drives for {need}", drives, "drives", UNKNOWN[need] if drives is None else formula)
+    missing = [need for need in formulas if need not in count.needs]
+    but = f", but {' and '.join(missing)} not considered" if missing else ""
+    yield Row("drives", count.whole, "drives", f"the largest, rounded up{but}")
     yield Row("decided by", count.decided_by, "")
     if count.whole is not None:
         writes, years = sizing.wear(drive, count.whole)

@@ -136,10 +136,10 @@ def fit_sweep(
         raise CalibrationError(f"{run.run_id}: a sweep of suffixes has no times of whole prefixes to fit")
     points = [point for point in usable_points(run, samples, series) if point.prefix_tokens not in leave_out]
     if len(points) < MIN_LENGTHS:
-        raise CalibrationError(
-            f"{run.run_id}: {len(points)} length{'' if len(points) == 1 else 's'} measured by both arms; predicting needs "
-            f"{MIN_LENGTHS}: sweep more lengths, or longer"
-        )
+        both = {p.prefix_tokens for p in _of_both_arms(run, samples) if series in {None, p.series}} - {
+            *leave_out
+        }
+        raise CalibrationError(f"{run.run_id}: {_say_too_few(len(points), len(both))}")
     first = {point.prefix_tokens: point.first_token_s or 0.0 for point in points}
     recompute = {point.prefix_tokens: _seconds(point, "recompute") for point in points}
     moving = {n: _seconds(point, "load") - first[n] for n, point in ((p.prefix_tokens, p) for p in points)}
@@ -160,6 +160,17 @@ def fit_sweep(
         move=fit_arm(moving, lambda n: (1.0, float(ranks * layout.bytes_at(n - 1)))),
         notices=(f"calibrated on {points[0].prefix_tokens:,} to {points[-1].prefix_tokens:,} tokens",),
         num_ranks=ranks,
+    )
+
+
+def _say_too_few(num_with_step: int, num_both: int) -> str:
+    """Why nothing can be fitted: too few lengths of both arms, or of those with a first-token step."""
+    said = f"{num_both} length{'' if num_both == 1 else 's'} measured by both arms"
+    if num_both < MIN_LENGTHS:
+        return f"{said}; predicting needs {MIN_LENGTHS}: sweep more lengths, or longer"
+    return (
+        f"{said}, but {num_with_step} of them with a first-token step, and predicting needs {MIN_LENGTHS}: "
+        f"a simulated load has no such step; sweep a backend that reads"
     )
 
 
@@ -184,11 +195,7 @@ def usable_points(run: RunRecord, samples: Sequence[Sample], series: str | None 
     Raises:
         CalibrationError: several series and none named, or no such series.
     """
-    points = [
-        point
-        for point in analyse(run, samples).points
-        if point.recompute_s is not None and point.load_s is not None and point.first_token_s is not None
-    ]
+    points = [point for point in _of_both_arms(run, samples) if point.first_token_s is not None]
     try:
         chosen = choose_series([point.series for point in points], series) if points else None
     except ValueError as error:
@@ -196,6 +203,11 @@ def usable_points(run: RunRecord, samples: Sequence[Sample], series: str | None 
     return sorted(
         (point for point in points if point.series == chosen), key=lambda point: point.prefix_tokens
     )
+
+
+def _of_both_arms(run: RunRecord, samples: Sequence[Sample]) -> list[Point]:
+    points = analyse(run, samples).points
+    return [point for point in points if point.recompute_s is not None and point.load_s is not None]
 
 
 def _seconds(point: Point, arm: str) -> float:

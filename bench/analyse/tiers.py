@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from bench.analyse.answer import Analysis, Estimate, Point, SweetSpot
 from bench.analyse.select import FAULTS, Medians, Table, round_medians, select_load, tabulate
-from bench.analyse.stats import summarise_positive
+from bench.analyse.telling import within_noise
 from bench.arms.case import Outcome
 from bench.measure.record import RunRecord, Sample
 
@@ -27,6 +27,7 @@ MEMORY_STORES = frozenset({"mooncake"})  # servers that keep what is placed in t
 NETWORK, IN_MEMORY = "network", "in memory"
 UNVERIFIED = "unverified"
 Standing = Literal["beats", "undecided", "loses"]
+ERROR = 0.025  # of naming any way surely slower that is not: once for the homes, once for the order
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,10 @@ class Home:
 
     Args:
         series, place: of that tier; None where none does.
-        ties: series in the same place that beat recompute too, and whose load time is the same within the noise: the
-            95 % interval of their ratio over rounds holds 1, or there is none.
-        undecided: series in cheaper places (in any, where no tier beats recompute) whose rounds disagree.
+        ties: series in the same place that beat recompute too, and that are not surely slower: see `within_noise`, at
+            `ERROR` over all pairs of such series at all lengths, since the home is the fastest of them by chance too.
+        undecided: series whose rounds disagree on recompute: in cheaper places (in any, where no tier beats recompute),
+            and those in the same place that are not surely slower.
         unverified: the tier's cache state could not be proved, so that a cache may have answered.
     """
 
@@ -94,7 +96,8 @@ class TierTable:
         suffix_tokens: above 0, all times are those of so many next tokens.
         order_tokens: the longest length that all measured tiers have, at which their load times order them; None
             where they share none: each then stands by its time at its own longest.
-        undecided: runs of neighbours in that order whose load times there are the same within the noise.
+        undecided: runs of neighbours in that order whose load times there are the same within the noise: see
+            `within_noise`, at `ERROR` over the neighbours.
         not_measured: what was asked for and skipped, each with its reason.
     """
 
@@ -184,9 +187,9 @@ def _find_undecided(
     if tokens is None:
         return ()
     names = [tier.series for tier in tiers if tier.points]
-    runs = [names[:1]]
+    runs, level = [names[:1]], ERROR / max(1, len(names) - 1)
     for faster, slower in pairwise(names):
-        if _within_noise(seconds[faster][tokens], seconds[slower][tokens]):
+        if within_noise(seconds[faster][tokens], seconds[slower][tokens], level=level):
             runs[-1].append(slower)
         else:
             runs.append([slower])
@@ -252,34 +255,43 @@ def _find_homes(tiers: Sequence[Tier], seconds: Mapping[str, Medians]) -> tuple[
     for tier in tiers:
         for point in tier.points:
             at.setdefault(point.prefix_tokens, []).append((tier, point))
-    return tuple(_find_home(tokens, at[tokens], seconds) for tokens in sorted(at))
+    rivals = {tokens: _find_rivals(at[tokens]) for tokens in sorted(at)}
+    level = ERROR / max(1, sum(math.comb(len(found), 2) for found in rivals.values()))
+    return tuple(
+        _make_home(tokens, found, at[tokens], seconds=seconds, level=level)
+        for tokens, found in rivals.items()
+    )
 
 
-def _find_home(tokens: int, found: Sequence[tuple[Tier, Point]], seconds: Mapping[str, Medians]) -> Home:
-    winners = sorted(((tier, point) for tier, point in found if judge(point) == "beats"), key=_price)
-    cheap = PLACES.index(winners[0][0].place) if winners else -1
-    undecided = tuple(
+def _find_rivals(found: Sequence[tuple[Tier, Point]]) -> list[tuple[Tier, Point]]:
+    """The tiers of the cheapest place that beats recompute: those that do, fastest first, then the undecided."""
+    winners = sorted((pair for pair in found if judge(pair[1]) == "beats"), key=_price)
+    ordered = [*winners, *(pair for pair in found if judge(pair[1]) == "undecided")]
+    return [pair for pair in ordered if winners and pair[0].place == winners[0][0].place]
+
+
+def _make_home(
+    tokens: int,
+    rivals: Sequence[tuple[Tier, Point]],
+    found: Sequence[tuple[Tier, Point]],
+    *,
+    seconds: Mapping[str, Medians],
+    level: float,
+) -> Home:
+    cheap = PLACES.index(rivals[0][0].place) if rivals else -1
+    undecided = [
         tier.series
         for tier, point in found
         if judge(point) == "undecided" and PLACES.index(tier.place) > cheap
-    )
-    if not winners:
-        return Home(tokens, None, None, undecided)
-    home = winners[0][0]
-    mine = seconds[home.series][tokens]
-    ties = tuple(
-        tier.series
-        for tier, _ in winners[1:]
-        if tier.place == home.place and _within_noise(mine, seconds[tier.series][tokens])
-    )
+    ]
+    if not rivals:
+        return Home(tokens, None, None, tuple(undecided))
+    home, ties = rivals[0][0], list[str]()
+    for tier, point in rivals[1:]:
+        if within_noise(seconds[home.series][tokens], seconds[tier.series][tokens], level=level):
+            (ties if judge(point) == "beats" else undecided).append(tier.series)
     unverified = home.cache_state is not None and UNVERIFIED in home.cache_state
-    return Home(tokens, home.series, home.place, undecided, ties, unverified)
-
-
-def _within_noise(one: Mapping[int, float], other: Mapping[int, float]) -> bool:
-    """Whether seconds by round of two ways to load are the same as far as the rounds that measured both can tell."""
-    ratio = summarise_positive([other[number] / one[number] for number in sorted(one.keys() & other.keys())])
-    return ratio is None or ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high
+    return Home(tokens, home.series, home.place, tuple(undecided), tuple(ties), unverified)
 
 
 def _price(found: tuple[Tier, Point]) -> tuple[int, float]:

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.analyse.answer import Estimate, Point
 from bench.analyse.tiers import find_place
-from bench.measure.record import RunRecord
-from bench.show.fio_match import Reading, differences, reading_of, say_sizes
+from bench.measure.record import RunRecord, Sample
+from bench.show.fio_match import Reading, differences, most_reads_by_length, reading_of, say_sizes
 from bench.show.numbers import MISSING, printable
 from bench.show.table import align
 from kvio.errors import UserError
@@ -164,17 +164,19 @@ def split_points(run: RunRecord, points: Sequence[Point]) -> tuple[tuple[Point, 
     return kept, ", ".join(others)
 
 
-def compare_fio(jobs: Sequence[FioFigures], points: Sequence[Point], run: RunRecord) -> tuple[str, bool]:
+def compare_fio(
+    jobs: Sequence[FioFigures], points: Sequence[Point], *, run: RunRecord, samples: Sequence[Sample]
+) -> tuple[str, bool]:
     """A table: each job of fio, then each measured length of a sweep with its share of the fastest job that read alike.
 
     Args:
         jobs: of fio.
         points: of a sweep on the same storage; the longest lengths are those to compare, since fio reads all
             of its files and pays no first-token step.
-        run: the header of that sweep.
+        run, samples: of that sweep.
 
     Returns:
-        The table, and whether any series was read as a job did.
+        The table, and whether any length was read as a job did.
     """
     fastest = max(job.bytes_per_s for job in jobs)
     rows: list[tuple[str, ...]] = [
@@ -195,9 +197,11 @@ def compare_fio(jobs: Sequence[FioFigures], points: Sequence[Point], run: RunRec
             )
         )
     rated = [point for point in points if point.bytes_per_s is not None]
-    rows += [_row(point, jobs, reading_of(run, point.series)) for point in rated]
-    alike = {point.series for point in rated if find_alike(jobs, reading_of(run, point.series))}
-    return "\n".join(align(rows, left_columns=LEFT_COLUMNS)), bool(alike)
+    most = {name: most_reads_by_length(run, samples, name) for name in {point.series for point in rated}}
+    readings = [reading_of(run, point.series, most[point.series].get(point.prefix_tokens)) for point in rated]
+    rows += [_row(point, jobs, reading) for point, reading in zip(rated, readings, strict=True)]
+    alike = any(find_alike(jobs, reading) for reading in readings)
+    return "\n".join(align(rows, left_columns=LEFT_COLUMNS)), alike
 
 
 def find_alike(jobs: Sequence[FioFigures], reading: Reading) -> tuple[FioFigures, ...]:

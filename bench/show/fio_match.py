@@ -1,8 +1,10 @@
 """Whether fio read as a series of a sweep did: only then is one's rate a share of the other's."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bench.measure.record import RunRecord
+from bench.analyse.select import samples_that_count
+from bench.measure.record import RunRecord, Sample
 from bench.show.numbers import printable
 from kvio.fiojob import plain_name, reads_by_plane
 
@@ -20,6 +22,7 @@ class Reading:
         read_bytes: of one read.  None where it is not known.
         direct: past the page cache; None where it is not known.
         in_flight: reads over all threads; None where it is not known.
+        num_reads: of one load; None where it is not known, or there are more than can be in flight.
     """
 
     model: str | None
@@ -29,6 +32,12 @@ class Reading:
     read_bytes: float | None
     direct: bool | None
     in_flight: int | None
+    num_reads: int | None = None
+
+    @property
+    def too_few_reads(self) -> bool:
+        """Whether a load makes fewer reads than may be in flight."""
+        return self.in_flight is not None and self.num_reads is not None and self.num_reads < self.in_flight
 
     @property
     def cache(self) -> str:
@@ -36,8 +45,19 @@ class Reading:
         return {True: "direct", False: "buffered", None: "page cache not recorded"}[self.direct]
 
 
-def reading_of(run: RunRecord, series: str) -> Reading:
-    """How a load series of a sweep read."""
+def most_reads_by_length(run: RunRecord, samples: Iterable[Sample], series: str) -> dict[int, int]:
+    """By prefix length, the most reads of one rank that a load sample which counts made."""
+    most: dict[int, int] = {}
+    for sample in samples_that_count(run, samples, series):
+        case, num_reads = sample.case, sample.outcome.num_requests
+        if case.arm == "load" and case.suffix_tokens == run.plan.suffix_tokens and num_reads is not None:
+            of_rank = -(-num_reads // run.plan.tensor_parallel)
+            most[case.prefix_tokens] = max(most.get(case.prefix_tokens, 0), of_rank)
+    return most
+
+
+def reading_of(run: RunRecord, series: str, num_reads: int | None = None) -> Reading:
+    """How a load series of a sweep read, in loads of at most so many reads."""
     settings = run.series[series].settings if series in run.series else {}
     request = settings.get("request_bytes")
     sizes = [size for size in (request, settings.get("chunk_bytes")) if size is not None]
@@ -53,6 +73,7 @@ def reading_of(run: RunRecord, series: str) -> Reading:
         read_bytes=None if by_plane or request is None else min(sizes),
         direct=None if cache is None else cache == "direct",
         in_flight=settings.get("queue_depth"),
+        num_reads=num_reads,
     )
 
 
@@ -76,8 +97,10 @@ def differences(fio: Reading, sweep: Reading) -> tuple[str, ...]:
         found.append(f"read: {say_sizes(mine)}, here {say_sizes(theirs)}")
     if fio.direct != sweep.direct:
         found.append(f"{fio.cache}, here {sweep.cache}")
-    if fio.in_flight != sweep.in_flight:
-        found.append(f"in flight: {fio.in_flight}, here {sweep.in_flight or 'not recorded'}")
+    here = sweep.num_reads if sweep.too_few_reads else sweep.in_flight
+    if fio.in_flight != here:
+        few = ", all reads of a load" if sweep.too_few_reads else ""
+        found.append(f"in flight: {fio.in_flight}, here {'not recorded' if here is None else here}{few}")
     return tuple(found)
 
 
@@ -106,3 +129,14 @@ def say_job(run: RunRecord, series: str) -> str:
     if reading.direct is not None:
         flags.append("--no-buffered" if reading.direct else "--buffered")
     return f"python -m bench fio {' '.join(flags)}"
+
+
+def say_alike(run: RunRecord, series: str, num_reads: int | None) -> str:
+    """The job that reads as this series does, whose loads make at most so many reads."""
+    reading = reading_of(run, series, num_reads)
+    few = ""
+    if reading.too_few_reads:
+        depth = f"the {reading.in_flight} reads that may be in flight"
+        longer = "a longer suffix" if run.plan.suffix_tokens else "longer prefixes"
+        few = f", once a load makes {depth} (it makes {num_reads}: sweep {longer})"
+    return f"a job that does{few}: {say_job(run, series)}"

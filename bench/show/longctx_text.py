@@ -21,7 +21,10 @@ from bench.show.tables import Tables, records, text_table
 def longctx_text(tables: Tables) -> str:
     """A table per storage, its crossovers below it, and at the end what was supposed."""
     (setting,) = records(tables["setting"])
-    blocks = [f"modelled: {printable(setting['label'])}"]
+    lines = [f"modelled: {printable(setting['label'])}"]
+    if setting["taken"] is not None:
+        lines.append(f"taken: {printable(setting['taken'])}")
+    blocks = ["\n".join(lines)]
     crossings = records(tables["crossovers"])
     for rate, rows in tables["times"].groupby("bytes_per_s", sort=False):
         block = [_times(float(str(rate)), rows)]

@@ -9,6 +9,7 @@ from bench.analyse.answer import Crossing, Point, SweetSpot
 from bench.analyse.modelled import UNDECIDED, ModelledAnswer, faster_arm
 from bench.analyse.rowcheck import Compared, RowOutcome, count_inside, median_error
 from bench.show.numbers import (
+    count_of,
     format_bytes,
     format_rate,
     format_ratio_estimate,
@@ -41,7 +42,7 @@ CSV_COLUMNS = (
 )
 WHAT = {
     "whole": ("loading the whole prefix", "recomputing it"),
-    "marginal": ("loading the next KV chunk", "computing it"),
+    "marginal": ("loading the next KV chunk of {chunk}", "computing it"),
 }
 # what a verdict that holds within the bounds too means for the one that is named
 DOUBTS = {
@@ -69,14 +70,15 @@ def _cells(point: Point) -> tuple[str, ...]:
 def answer_text(answer: ModelledAnswer) -> str:
     """Table, sentences of C* and P*, and what had to be supposed."""
     lines = [f"modelled: {printable(answer.label)}", *align([HEADINGS, *map(_cells, answer.points)])]
-    lines += [f"modelled: {say_spot(spot)}" for spot in answer.spots]
+    lines += [f"modelled: {say_spot(spot, answer.chunk_tokens)}" for spot in answer.spots]
     lines += [f"supposed: {printable(notice)}" for notice in answer.notices]
     return "\n".join(lines)
 
 
-def say_spot(spot: SweetSpot) -> str:
+def say_spot(spot: SweetSpot, chunk_tokens: int) -> str:
     """The verdict of one modelled spot in one sentence."""
-    loading, other = WHAT[spot.kind]
+    chunk = count_of(chunk_tokens, "token")
+    loading, other = (words.format(chunk=chunk) for words in WHAT[spot.kind])
     words = {
         "crossover": f"{loading} against {other}: {short_answer(spot)}",
         "multiple_crossings": f"{loading} against {other}: {len(spot.crossings)} crossings, {short_answer(spot)}",
@@ -95,7 +97,7 @@ def say_spot(spot: SweetSpot) -> str:
     details = [_say_crossing(crossing, is_sure=not doubts, bounded=bounded) for crossing in spot.crossings]
     details.append(spot.reason)
     if spot.export_tokens is not None:
-        details.append(f"{format_tokens(spot.export_tokens)} in whole chunks")
+        details.append(f"{format_tokens(spot.export_tokens)} in whole chunks of {chunk}")
     return f"{words} ({'; '.join(details)})"
 
 

@@ -22,7 +22,7 @@ from bench.show.fio_figures import (
     read_fio,
     split_points,
 )
-from bench.show.fio_match import differences, reading_of, say_job
+from bench.show.fio_match import differences, most_reads_by_length, reading_of, say_alike
 from bench.verbs.options import RESULTS, SCRATCH, newest_results, option, out, parsed
 from kvio.backends import find_backend
 from kvio.chunks import ChunkGeometry
@@ -111,13 +111,15 @@ def compare(
             f"{folder}: nothing here was read from files as fio reads them ({left_out or 'nothing was loaded'}); "
             f"try --results with a sweep of posix or uring on the drive that fio measured"
         )
-    table, any_alike = compare_fio(jobs, points, run)
+    table, any_alike = compare_fio(jobs, points, run=run, samples=samples)
     out.print(table, markup=False)
     if left_out:
         out.print(f"left out, since fio reads files: {left_out}", markup=False)
     out.print(f"sweep: {folder}", markup=False)
     if not any_alike:
-        out.print(f"nothing was read alike; a job that is: {say_job(run, points[0].series)}", markup=False)
+        first = points[0].series
+        most = max(most_reads_by_length(run, samples, first).values(), default=None)
+        out.print(f"nothing was read alike; {say_alike(run, first, most)}", markup=False)
         raise typer.Exit(SUSPECT)
 
 
@@ -130,15 +132,18 @@ def _newest_alike(jobs: Sequence[FioFigures]) -> Path:
     """
     newest = newest_results()
     for folder in find_results(RESULTS):
-        run = read_run(folder)
-        if any(find_alike(jobs, reading_of(run, series)) for series in file_series(run)):
-            return folder
-    run = read_run(newest)
+        run, (samples, _) = read_run(folder), read_samples(folder)
+        for series in file_series(run):
+            reads = most_reads_by_length(run, samples, series).values()
+            if any(find_alike(jobs, reading_of(run, series, most)) for most in set(reads) or (None,)):
+                return folder
+    run, (samples, _) = read_run(newest), read_samples(newest)
     found = file_series(run)
     if not found:
         return newest
-    differing = differences(jobs[0].reading, reading_of(run, found[0]))
+    most = max(most_reads_by_length(run, samples, found[0]).values(), default=None)
+    differing = differences(jobs[0].reading, reading_of(run, found[0], most))
     raise FioError(
         f"no sweep below {RESULTS} read as fio did; the newest, {newest} ({found[0]}): {'; '.join(differing)}; "
-        f"a job that does: {say_job(run, found[0])}; or name one with --results"
+        f"{say_alike(run, found[0], most)}; or name one with --results"
     )

@@ -14,13 +14,14 @@ from bench.measure.units import parse_rate
 from bench.show.longctx_figure import write_longctx_figure
 from bench.show.longctx_text import longctx_text
 from bench.verbs.calculated import Csv, Plot, require_places, show_tables
-from bench.verbs.options import Catalogue, Json, option, parsed
+from bench.verbs.options import Catalogue, Json, given_flags, option, parsed
 
 SHORTEST, LONGEST = 1_000, 1_000_000
 MOST_TOKENS = 100_000_000
 
 
 def longctx(
+    context: typer.Context,
     model: Annotated[
         str, typer.Argument(help="catalogue key, config.json or its folder, or hub name")
     ] = "llama-4-maverick",
@@ -54,11 +55,13 @@ def longctx(
         )
         for rate in dict.fromkeys(rates)
     ]
+    chosen = "num_gpus" in given_flags(context)
     tables = longctx_tables(
         known,
         costs,
         series_to(longest, SHORTEST),
         kv_dtype=kv_dtype,
         memory_bytes=memory_of(devices, gpu),
+        taken=None if chosen else f"{num_gpus} GPUs together, since --num-gpus names no other number",
     )
     show_tables(tables, text=longctx_text, draw=write_longctx_figure, csv=csv, plot=plot, as_json=as_json)
