@@ -143,6 +143,7 @@ def _only_result(cwd: Path) -> Path:
     return path.parent
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_measured_and_removes_the_files(
     running: subprocess.Popen[str], tmp_path: Path
 ) -> None:

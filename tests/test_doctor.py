@@ -21,6 +21,7 @@ def by_topic(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.topic: finding for finding in findings}
 
 
+@pytest.mark.slow
 def test_everything_is_looked_at_every_fault_has_a_remedy_and_no_extra_is_imported(tmp_path: Path) -> None:
     before = set(sys.modules)
     findings = examine(tmp_path)  # seconds: each backend reads in a process of its own

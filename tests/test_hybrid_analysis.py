@@ -197,7 +197,7 @@ def test_the_figure_has_a_third_curve_with_a_colour_of_its_own() -> None:
 def test_a_skipped_hybrid_draws_nothing_and_an_unmeasured_one_is_named() -> None:
     for curve, said in (
         ({"skipped": "why", "points": ()}, ""),
-        ({"points": ()}, "no samples: hybrid: posix"),
+        ({"points": ()}, "no samples that count: hybrid: posix"),
     ):
         axes = Figure().add_subplot()
         draw_crossover(axes, RUN, SAMPLES, analysis=_with(**curve))
