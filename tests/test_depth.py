@@ -6,6 +6,7 @@ from bench.arms.depth import (
     Depth,
     DepthPlan,
     NothingHeldOutError,
+    ScalingCheck,
     check_scaling,
     choose_layers,
     plan_depths,
@@ -103,6 +104,7 @@ def test_a_layer_that_gets_dearer_with_depth_shows_as_scaling_error() -> None:
     exact = check_scaling(built, time_once=linear, random=Random(0))
     assert (exact.layers, exact.predicted_s, exact.measured_s) == (4, 3.0, 3.0)
     wrong = check_scaling(built, time_once=square, random=Random(0))
+    assert wrong.is_beyond(0.1) and not exact.is_beyond(0.1)
     assert wrong.relative_error == pytest.approx(5 / 9 - 1)
 
 
@@ -122,3 +124,18 @@ def test_a_kind_with_a_single_layer_stands_for_itself_in_the_check() -> None:
 def test_scaling_cannot_be_checked_with_one_layer_of_a_kind() -> None:
     with pytest.raises(NothingHeldOutError, match="one layer of each kind"):
         check_scaling(build_small("qwen3", layers=[0]), time_once=lambda: 1.0, random=Random(0))
+
+
+@pytest.mark.parametrize(
+    ("errors", "beyond"),
+    [
+        ((0.11, 0.3, 0.12), True),
+        ((-0.11, -0.3, -0.12), True),
+        ((0.11, 0.3, 0.09), False),
+        ((0.3, 0.3, -0.3), False),
+    ],
+)
+def test_an_error_of_scaling_is_beyond_a_limit_where_every_round_is(
+    errors: tuple[float, ...], beyond: bool
+) -> None:
+    assert ScalingCheck(4, 1.2, 1.0, errors).is_beyond(0.1) is beyond

@@ -81,16 +81,27 @@ class ScaledTime:
 
 @dataclass(frozen=True, slots=True)
 class ScalingCheck:
-    """A depth that the fit did not see: predicted against measured seconds."""
+    """A depth that the fit did not see: predicted against measured seconds.
+
+    Args:
+        layers: of that depth.
+        predicted_s, measured_s: medians over rounds.
+        errors: (predicted - measured) / measured of each round.
+    """
 
     layers: int
     predicted_s: float
     measured_s: float
+    errors: tuple[float, ...]
 
     @property
     def relative_error(self) -> float:
         """(predicted - measured) / measured."""
         return self.predicted_s / self.measured_s - 1.0
+
+    def is_beyond(self, limit: float) -> bool:
+        """Whether the error is larger than that in every round, and to the same side: what swings alone makes is not."""
+        return min(self.errors) > limit or max(self.errors) < -limit
 
 
 def choose_layers(
@@ -204,7 +215,11 @@ def check_scaling(
             with built.only(depth.positions):
                 times[depth.label].append(time_once())
     middle = {label: sorted(values)[len(values) // 2] for label, values in times.items()}
-    return ScalingCheck(len(held_out), plan.seconds(middle), middle["all"])
+    errors = tuple(
+        plan.seconds({label: values[number] for label, values in times.items()}) / times["all"][number] - 1.0
+        for number in range(num_rounds)
+    )
+    return ScalingCheck(len(held_out), plan.seconds(middle), middle["all"], errors)
 
 
 def _half_plan(built: BuiltModel) -> DepthPlan:

@@ -37,7 +37,7 @@ from kvio.files import temporary_directory
 from kvio.store import ChunkStore
 
 CHECK_SHARE = 0.03  # of the budget that one check may take; it uses shorter prompts where that is not enough
-LARGE_SCALING_ERROR = 0.10
+LARGE_SCALING_ERROR = 0.10  # in every round
 SCALING_FORWARDS = 4  # the check of the scaling runs the built layers about so many times
 WARMUP_TOKENS = 16  # the walk begins with a forward as short as this
 PROBE_SHAPE = (1024, 1024)  # of the matrix whose product compares the dtypes
@@ -211,12 +211,14 @@ def _check_scaling(bench: Workbench, tokens: int) -> CheckDone:
         "held_out_layers": check.layers,
         "tokens": tokens,
         "relative_error": check.relative_error,
+        "lowest_error": min(check.errors),
+        "highest_error": max(check.errors),
         "predicted_s": check.predicted_s,
         "measured_s": check.measured_s,
     }
     message = f"scaling a few layers missed a deeper stack by {check.relative_error:+.1%} at {tokens} tokens"
-    large = abs(check.relative_error) > LARGE_SCALING_ERROR
-    return CheckDone("scaling", result, Notice(code="scaling_error", message=message) if large else None)
+    notice = Notice(code="scaling_error", message=message) if check.is_beyond(LARGE_SCALING_ERROR) else None
+    return CheckDone("scaling", result, notice)
 
 
 def _price_harness(bench: Workbench, length: int, scratch: Path) -> dict[str, Any]:
