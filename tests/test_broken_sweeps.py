@@ -14,7 +14,6 @@ from bench.measure.jobs import JobDone, SeriesFailed
 from bench.measure.plan import LoadSpec, Plan
 from bench.measure.policy import End, Progress
 from bench.measure.record import read_run, read_samples
-from bench.measure.runner import run_rounds
 from bench.measure.setup import work_out
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.writer import SampleWriter
@@ -25,7 +24,7 @@ from kvio.backends.mooncake_client import StoreClient
 from tests.places import avoid_memory
 from tests.servers import require_mooncake
 from tests.test_cli import TINY
-from tests.test_runner import Scripted, Silent, _rounds
+from tests.test_runner import Scripted, Silent, _rounds, carry_out
 
 MIB = 1 << 20
 
@@ -160,14 +159,5 @@ def test_the_policy_is_told_which_ways_to_load_are_left(tmp_path: Path) -> None:
 
     source = Scripted(SeriesFailed("s3/best", "no answer"), JobDone())
     writer = SampleWriter(tmp_path)
-    run_rounds(
-        rounds,
-        source=source,
-        policy=twice,
-        writer=writer,
-        observer=Silent(),
-        clock=clock,
-        between=lambda: None,
-    )
-    writer.close()
+    carry_out(rounds, source, twice, clock=clock, writer=writer)
     assert told == [("posix/best", "s3/best"), ("posix/best",)]

@@ -21,10 +21,10 @@ from bench.measure.record import (
     read_run,
     read_samples,
 )
-from bench.measure.runner import Rounds, run_rounds
+from bench.measure.runner import Rounds
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.writer import SampleWriter
-from tests.test_runner import Silent
+from tests.test_runner import Silent, carry_out
 
 ARMS: tuple[tuple[ArmName, str], ...] = (("recompute", "recompute"), ("load", "posix"), ("load", "uring"))
 
@@ -89,16 +89,7 @@ def _sweep(
     )
     observer, writer = Silent(), SampleWriter(tmp_path)
     source = Timed(clock, missing, stopped_s, startup_s)
-    run_rounds(
-        rounds,
-        source=source,
-        policy=choose_lengths,
-        writer=writer,
-        observer=observer,
-        clock=clock,
-        between=lambda: None,
-    )
-    writer.close()
+    carry_out(rounds, source, choose_lengths, clock=clock, writer=writer, observer=observer)
     return rounds, observer
 
 

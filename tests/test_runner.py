@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from bench.arms.case import Case, Outcome
-from bench.measure.clock import VirtualClock
+from bench.measure.clock import Clock, VirtualClock
 from bench.measure.costs import CostBook
 from bench.measure.jobs import (
     CaseRefused,
@@ -21,7 +22,7 @@ from bench.measure.jobs import (
     SeriesFailed,
 )
 from bench.measure.plan import Plan, SimulationSpec
-from bench.measure.policy import End, Progress
+from bench.measure.policy import End, Policy, Progress
 from bench.measure.record import RunRecord, Sample, read_samples
 from bench.measure.runner import MeasureError, Rounds, run_rounds
 from bench.measure.sampling import measure_passes
@@ -48,6 +49,28 @@ class Silent:
         self.rounds.append(lengths)
 
     def on_sample(self, sample: Sample) -> None: ...
+
+
+def carry_out(
+    rounds: Rounds,
+    source: Source,
+    policy: Policy,
+    *,
+    clock: Clock,
+    writer: SampleWriter,
+    observer: Silent | None = None,
+) -> None:
+    """The rounds that the policy asks for, with nobody to look around between them."""
+    with closing(writer):
+        run_rounds(
+            rounds,
+            source=source,
+            policy=policy,
+            writer=writer,
+            observer=observer or Silent(),
+            clock=clock,
+            between=lambda: None,
+        )
 
 
 def _rounds(clock: VirtualClock, *, budget_s: float, **settings: object) -> Rounds:
@@ -80,16 +103,7 @@ def _all_lengths(progress: Progress) -> tuple[int, ...]:
 def _run(rounds: Rounds, source: Source, tmp_path: Path, clock: VirtualClock) -> Silent:
     observer = Silent()
     writer = SampleWriter(tmp_path)
-    run_rounds(
-        rounds,
-        source=source,
-        policy=_all_lengths,
-        writer=writer,
-        observer=observer,
-        clock=clock,
-        between=lambda: None,
-    )
-    writer.close()
+    carry_out(rounds, source, _all_lengths, clock=clock, writer=writer, observer=observer)
     return observer
 
 
@@ -158,16 +172,7 @@ def test_lengths_that_do_not_fit_are_dropped_with_a_notice(tmp_path: Path) -> No
 
     source = Scripted(CaseRefused(Case("recompute", "recompute", 400), "out of memory"), JobDone())
     writer = SampleWriter(tmp_path)
-    run_rounds(
-        rounds,
-        source=source,
-        policy=twice,
-        writer=writer,
-        observer=Silent(),
-        clock=clock,
-        between=lambda: None,
-    )
-    writer.close()
+    carry_out(rounds, source, twice, clock=clock, writer=writer)
     assert asked == [(100, 200, 400), (100, 200)]
     assert [notice.code for notice in rounds.notices] == ["lengths_dropped", "series_unmeasured"]
     assert "400 tokens" in rounds.notices[0].message
@@ -235,16 +240,7 @@ def _run_twice(rounds: Rounds, source: Source, folder: Path, clock: VirtualClock
         return progress.allowed if len(asked) < 3 else End("enough")
 
     writer = SampleWriter(folder)
-    run_rounds(
-        rounds,
-        source=source,
-        policy=twice,
-        writer=writer,
-        observer=Silent(),
-        clock=clock,
-        between=lambda: None,
-    )
-    writer.close()
+    carry_out(rounds, source, twice, clock=clock, writer=writer)
     return asked
 
 

@@ -7,9 +7,8 @@ from bench.measure.clock import VirtualClock
 from bench.measure.jobs import JobStopped, Message, SampleTaken
 from bench.measure.policy import End, Progress
 from bench.measure.record import Sample
-from bench.measure.runner import run_rounds
 from bench.measure.writer import SampleWriter
-from tests.test_runner import Scripted, Silent, _rounds
+from tests.test_runner import Scripted, _rounds, carry_out
 
 
 def _stopped_after(tmp_path: Path, *messages: Message) -> list[tuple[str, str, bool]]:
@@ -21,16 +20,7 @@ def _stopped_after(tmp_path: Path, *messages: Message) -> list[tuple[str, str, b
 
     writer = SampleWriter(tmp_path)
     source = Scripted(*messages, JobStopped())
-    run_rounds(
-        rounds,
-        source=source,
-        policy=once,
-        writer=writer,
-        observer=Silent(),
-        clock=clock,
-        between=lambda: None,
-    )
-    writer.close()
+    carry_out(rounds, source, once, clock=clock, writer=writer)
     return [(notice.code, notice.message, notice.suspect) for notice in rounds.notices]
 
 

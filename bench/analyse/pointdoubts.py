@@ -11,9 +11,7 @@ from bench.arms.case import Outcome
 
 NOISY = 0.10  # robust standard deviation of log seconds between rounds from which a case is called noisy
 MFU_SURPRISE = 1.05
-SHARED = (
-    1.10  # bytes that the drive gave for each one that the load asked for, from which others were reading
-)
+SHARED = 1.10  # bytes that the drive gave for each one that the load asked for, beyond which others read too
 SHARED_SAMPLES = 0.25  # of the samples of a length, from which it is said
 STANDS_OUT = 2.0  # times what the other part of a load varies, from which one is named
 
@@ -76,7 +74,7 @@ def _parts_of(load_s: Mapping[int, float], first_tokens_s: Mapping[int, float]) 
 def _blame(parts: Mapping[str, Sequence[float]], measure: Callable[[Sequence[float]], float]) -> str | None:
     """The part whose seconds vary far more than the other's do; None where neither does."""
     ranked = sorted(parts, key=lambda part: measure(parts[part]))
-    if not ranked or measure(parts[ranked[-1]]) < STANDS_OUT * measure(parts[ranked[0]]):
+    if not ranked or measure(parts[ranked[-1]]) <= STANDS_OUT * measure(parts[ranked[0]]):
         return None
     return ranked[-1]
 

@@ -17,9 +17,8 @@ from bench.measure.record import SERIES_FAILED, Notice, RunRecord, Sample
 from bench.measure.setup import Setup
 from bench.measure.software import compare_revisions, compare_software, describe_software
 
-TRIED_AGAIN = frozenset(
-    {"answer_unchecked", "scaling_unchecked", SERIES_FAILED}
-)  # what a longer budget makes good
+# notices of what going on tries again
+TRIED_AGAIN = frozenset({"answer_unchecked", "scaling_unchecked", SERIES_FAILED})
 
 
 @dataclass(frozen=True, slots=True)

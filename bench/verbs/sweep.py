@@ -31,7 +31,7 @@ from bench.verbs.options import (
 from bench.verbs.report import finish
 from kvio.presets import PRESETS
 
-ONLY_ENDS = "; of a sweep that is gone on with only the budget can be another"
+ONLY_ENDS = "; of a sweep that is gone on with only --budget and --precision can be others"
 CHANGEABLE = {"resume", "budget", "precision", "data_dir"}  # beside --resume
 
 
