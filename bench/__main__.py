@@ -11,10 +11,10 @@ import typer
 from pydantic import ValidationError
 from typer._click.exceptions import NoSuchOption, UsageError  # typer's own click: no public name for it
 
-from bench.show.numbers import printable
+from bench.record.units import printable
 from kvio.errors import FailedError, UserError
 
-# each in bench/verbs/<verb>.py, as a function or, where it has verbs of its own, a typer app of that name
+# each in bench/cli/<verb>_command.py, as a function or, where it has verbs of its own, a typer app of that name
 VERBS = (
     "model",
     "doctor",
@@ -53,7 +53,7 @@ def make_app(asked: str | None) -> typer.Typer:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=HELP)
     app.callback()(_take_verbs)  # else a verb alone would be taken for the whole command line
     for name in (asked,) if asked in VERBS else VERBS:
-        verb = getattr(import_module(f"bench.verbs.{name}"), name)
+        verb = getattr(import_module(f"bench.cli.{name}_command"), name)
         if isinstance(verb, typer.Typer):
             app.add_typer(verb, name=name)
         else:

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from bench.arms.cache import sub_layout
-from bench.arms.model import BuiltModel, build_model, read_config
-from kvio.layout import KVLayout, Plane
+from bench.arms.model.build import BuiltModel, build_model, read_config
+from bench.arms.model.kv_cache import sub_layout
+from kvio.layout.planes import KVLayout, Plane
 
 BASE: dict[str, Any] = {
     "hidden_size": 64,

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from kvio.backends.gds import GdsBackend
-from kvio.backends.protocol import DeviceTarget, KVIOError, Read
-from kvio.backends.setting import BackendSetting
-from kvio.evidence import ReadCounters, prove_data_path
-from kvio.gds.process import read_path_counters
-from kvio.staging import make_staging
+from kvio.backends.config import BackendSetting
+from kvio.backends.gds.gds_backend import GdsBackend
+from kvio.backends.gds.gds_process import read_path_counters
+from kvio.evidence.cold_evidence import ReadCounters, prove_data_path
+from kvio.loading.transfer_gpu import make_staging
+from kvio.protocol import DeviceTarget, KVIOError, Read
 
 OPTIONS = {"compat": "on", "io_threads": "3", "task_bytes": "8192", "bounce_bytes": "65536"}
 SIZE = 65_536

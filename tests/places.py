@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvio.blockdev import describe_storage
+from kvio.evidence.storage_device import describe_storage
 
 
 def require_disk(folder: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bench.arms import group
+from bench.arms import ranks as group
 
 
 def run_ranks(

@@ -4,7 +4,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measure.record import RunRecord, read_run
+from bench.record.run import RunRecord, read_run
 
 RESULTS = Path(__file__).parent.parent / "results"
 MODEL = "qwen3-0.6b"

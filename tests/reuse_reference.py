@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 
-from bench.analyse.reuse.trace import Trace
+from bench.reuse.trace import Trace
 
 Request = tuple[list[int], int]  # block ids, input tokens
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from kvio.backends.mooncake_client import close_clients, load_mooncake
-from kvio.backends.mooncake_server import OwnMaster, Segment
-from kvio.backends.protocol import KVIOError
+from kvio.backends.mooncake.mooncake_client import close_clients, load_mooncake
+from kvio.backends.mooncake.mooncake_master import OwnMaster, Segment
+from kvio.protocol import KVIOError
 
 READY_LIMIT_S = 60.0
 MOONCAKE_BYTES = 64 << 20

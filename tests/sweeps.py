@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from bench.analyse.answer import Analysis, Crossing, Estimate, Fit, Point, SweetSpot
-from bench.arms.case import Case, Outcome
-from bench.measure.plan import LoadSpec, Plan
-from bench.measure.record import Notice, RunRecord, Sample, SeriesInfo
+from bench.estimate.results import Analysis, Crossing, Estimate, Fit, Point, SweetSpot
+from bench.record.plan import LoadSpec, Plan
+from bench.record.run import Notice, RunRecord, Sample, SeriesInfo
+from bench.record.sample import Case, Outcome
 
 TOKENS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 RECOMPUTE = (0.02, 2e-5, 4e-9)

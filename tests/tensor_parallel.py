@@ -7,19 +7,19 @@ from typing import Any
 
 import torch
 
-from bench.arms import group
-from bench.arms.answer import AnswerCheck, check_answer
-from bench.arms.cache import CacheMismatchError
-from bench.arms.model import UnsupportedArchitectureError, build_model
+from bench.arms import ranks as group
+from bench.arms.logits_check import AnswerCheck, check_answer
+from bench.arms.model.build import UnsupportedArchitectureError, build_model
+from bench.arms.model.kv_cache import CacheMismatchError
+from bench.arms.model.shard import NotDivisibleError, held_elements, local
 from bench.arms.prefill import prefill_over
-from bench.arms.shard import NotDivisibleError, held_elements, local
-from bench.measure.exchange import StoreExchange
-from bench.measure.plan import LoadSpec
 from bench.measure.setup import LoadSeries
-from kvio.blocks import KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.layout import KVLayout
-from kvio.presets import adapt_preset, find_preset
+from bench.measure.worker.logits_checks import StoreExchange
+from bench.record.plan import LoadSpec
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import KVLayout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.blocks import KVBlocks
 
 NUM_TOKENS = 20
 CPU = torch.device("cpu")

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Analysis, SweetSpot
-from bench.analyse.frames import crossover_frame, summary_frame
-from bench.analyse.simulate import Noise, Setting, Truth, draw_samples
-from bench.analyse.spots import round_up
-from bench.analyse.stats import AnalysisError
-from bench.arms.case import Case, Outcome
-from bench.measure.plan import Plan
-from bench.measure.record import RunRecord, Sample, SeriesInfo
+from bench.estimate.analysis import analyse
+from bench.estimate.intervals import AnalysisError
+from bench.estimate.results import Analysis, SweetSpot
+from bench.estimate.sweet_spots import round_up
+from bench.record.plan import Plan
+from bench.record.run import RunRecord, Sample, SeriesInfo
+from bench.record.sample import Case, Outcome
+from bench.report.frames import crossover_frame, summary_frame
+from tests.simulate import Noise, Setting, Truth, draw_samples
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
 

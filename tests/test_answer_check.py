@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from bench.arms.answer import AnswerCheckError, check_answer, require_answer
+from bench.arms.logits_check import AnswerCheckError, check_answer, require_answer
 from bench.arms.prefill import draw_tokens, prefill_over
-from kvio.blocks import KVBlocks
+from kvio.loading.blocks import KVBlocks
 from tests.architectures import CONFIGS, build_small, layout_of
 
 CHUNK_TOKENS = 8

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from bench.cli.options import parse_options
+from bench.machine.doctor.examine import try_backend
 from bench.measure.available import leave_out_unavailable
-from bench.measure.doctor import try_backend
-from bench.measure.plan import LoadSpec, Plan, PlanError
-from bench.show.noticed import harmless_codes
-from bench.verbs.options import parse_options
+from bench.record.plan import LoadSpec, Plan, PlanError
+from bench.report.notice_text import harmless_codes
 from kvio.backends import BACKENDS
-from kvio.backends.protocol import Unavailable
-from kvio.backends.trial import run_trial
+from kvio.backends.selftest import run_trial
+from kvio.errors import UserError
+from kvio.protocol import Unavailable
 from tests.sweeps import make_run
 
 WHY = Unavailable("its package is not installed", "pip install tape")
@@ -144,7 +145,7 @@ def test_an_option_goes_to_every_backend_that_knows_its_name() -> None:
 def test_a_size_is_given_with_its_unit_and_kept_in_bytes() -> None:
     found = parse_options(["tape.task_bytes=4MiB", "tape.room_bytes=8192"], ["tape"])
     assert found == {"tape": {"task_bytes": "4194304", "room_bytes": "8192"}}
-    with pytest.raises(PlanError, match="much"):
+    with pytest.raises(UserError, match="much"):
         parse_options(["tape.task_bytes=much"], ["tape"])
 
 

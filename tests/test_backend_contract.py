@@ -19,26 +19,26 @@ import numpy as np
 import pytest
 import torch
 
-from bench.arms.proof import KernelEvidence
+from bench.arms.read_evidence import KernelEvidence
 from kvio.backends import BACKENDS, BackendKind
-from kvio.backends.opened import MAX_OPEN_FILES
-from kvio.backends.protocol import Backend, HostTarget, KVIOError, Read, ShortReadError, Unavailable
-from kvio.backends.setting import BackendSetting
-from kvio.backends.trial import TRIAL_FAILED
-from kvio.blockdev import describe_storage
-from kvio.blocks import POISON, KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.depot import Depot
-from kvio.evidence import prove_cache_state, prove_data_path
-from kvio.jobs import plan_jobs
-from kvio.layout import uniform_layout
-from kvio.loader import ChunkLoader
-from kvio.pagecache import evict, resident_bytes
-from kvio.pinned import PinnedMemory
-from kvio.presets import adapt_preset, find_preset
-from kvio.scratch import PREFIX
-from kvio.store import ChunkStore
-from kvio.transfer import Transfer, make_transfer
+from kvio.backends.config import BackendSetting
+from kvio.backends.local.file_handles import MAX_OPEN_FILES
+from kvio.backends.local.hostmem_pinned import PinnedMemory
+from kvio.backends.placement import Depot
+from kvio.backends.selftest import TRIAL_FAILED
+from kvio.evidence.cold_evidence import prove_cache_state, prove_data_path
+from kvio.evidence.page_cache import evict, resident_bytes
+from kvio.evidence.storage_device import describe_storage
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import uniform_layout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.blocks import POISON, KVBlocks
+from kvio.loading.loader import ChunkLoader
+from kvio.loading.read_plan import plan_jobs
+from kvio.loading.transfer import Transfer, make_transfer
+from kvio.protocol import Backend, HostTarget, KVIOError, Read, ShortReadError, Unavailable
+from kvio.store.chunk_store import ChunkStore
+from kvio.store.scratch import PREFIX
 from tests.places import require_disk
 from tests.servers import server_options
 from tests.test_buffers import RecordingRegistrar
@@ -395,8 +395,8 @@ IN_A_CHILD = """
 import json, os, resource, sys
 from pathlib import Path
 from kvio.backends import find_backend
-from kvio.backends.protocol import KVIOError
-from kvio.backends.setting import BackendSetting
+from kvio.protocol import KVIOError
+from kvio.backends.config import BackendSetting
 name, directory, limit, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 kind = find_backend(name)
 where = os.open(directory, os.O_RDONLY)

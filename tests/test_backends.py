@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from kvio.backends import BACKENDS, find_backend
-from kvio.backends.hostmem import HostMemReader
-from kvio.backends.null import NullReader
-from kvio.backends.posix import MAX_CALL_BYTES, PosixReader
-from kvio.backends.protocol import KVIOError, Read, ShortReadError
-from kvio.backends.setting import BackendSetting, HostMemory, SimulatedDevice
-from kvio.backends.simulated import SimulatedReader
-from kvio.buffers import HostBuffer
+from kvio.backends.config import BackendSetting, HostMemory, SimulatedDevice
+from kvio.backends.local.hostmem import HostMemReader
+from kvio.backends.local.null import NullReader
+from kvio.backends.local.posix import MAX_CALL_BYTES, PosixReader
+from kvio.backends.local.virtual import SimulatedReader
+from kvio.host_buffers import HostBuffer
+from kvio.protocol import KVIOError, Read, ShortReadError
 from tests.servers import shared_mooncake
 
 BUFFERED = BackendSetting(direct=False)
@@ -37,7 +37,7 @@ def test_one_call_asks_for_no_more_than_the_kernel_gives(monkeypatch: pytest.Mon
         asked.append((len(buffers[0]), offset))
         return len(buffers[0])
 
-    monkeypatch.setattr("kvio.backends.posix.os.preadv", preadv)
+    monkeypatch.setattr("kvio.backends.local.posix.os.preadv", preadv)
     backend = PosixReader(BUFFERED)
     path = Path("/dev/null")
     backend.open(path)
@@ -55,7 +55,7 @@ def test_partial_results_of_the_kernel_are_put_together(
     path = _file(tmp_path, 10_000)
     real = os.preadv
     monkeypatch.setattr(
-        "kvio.backends.posix.os.preadv", lambda fd, parts, offset: real(fd, [parts[0][:3000]], offset)
+        "kvio.backends.local.posix.os.preadv", lambda fd, parts, offset: real(fd, [parts[0][:3000]], offset)
     )
     backend = PosixReader(BUFFERED)
     backend.open(path)
@@ -69,7 +69,9 @@ def test_o_direct_that_the_descriptor_does_not_have_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.open
-    monkeypatch.setattr("kvio.backends.opened.os.open", lambda path, flags: real(path, flags & ~os.O_DIRECT))
+    monkeypatch.setattr(
+        "kvio.backends.local.file_handles.os.open", lambda path, flags: real(path, flags & ~os.O_DIRECT)
+    )
     backend = PosixReader(DIRECT)
     with pytest.raises(KVIOError, match="opened, but without O_DIRECT"):
         backend.open(_file(tmp_path, 4096))

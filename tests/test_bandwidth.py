@@ -1,16 +1,16 @@
 import pandas as pd
 import pytest
 
-from bench.analyse.answer import Analysis, Estimate
-from bench.analyse.bandwidth import (
+from bench.estimate.bandwidth import (
     break_even_bytes_per_s,
     find_sensitivity,
     fixed_seconds,
     scale_bandwidth,
 )
-from bench.analyse.frames import crossover_frame
-from bench.arms.case import Outcome
-from bench.show.sections import sensitivity_grid
+from bench.estimate.results import Analysis, Estimate
+from bench.record.sample import Outcome
+from bench.report.frames import crossover_frame
+from bench.report.sections import sensitivity_grid
 from tests.sweeps import make_run, make_spot
 
 

@@ -5,18 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Analysis
-from bench.analyse.beyond import fit_beyond
-from bench.analyse.demand import find_demand
-from bench.analyse.fits import say_factor
-from bench.analyse.reuse.curves import prices_of_sweep
-from bench.analyse.reuse.savings import MeasuredCurve
-from bench.analyse.sizing import recompute_curve
-from bench.analyse.sweepmodel import SweepModel
-from bench.catalog.devices import read_devices
-from bench.measure.record import RunRecord, read_run, read_samples
-from bench.verbs.size_basis import read_basis, read_throughput
+from bench.catalog.devices.device_catalog import read_devices
+from bench.estimate.analysis import analyse
+from bench.estimate.fits import say_factor
+from bench.estimate.results import Analysis
+from bench.predict.beyond import fit_beyond
+from bench.predict.curve import MeasuredCurve
+from bench.predict.sweep_model import SweepModel
+from bench.record.run import RunRecord, read_run, read_samples
+from bench.reuse.prices import prices_of_sweep
+from bench.sizing.demand import find_demand
+from bench.sizing.size_basis import read_basis, read_throughput
+from bench.sizing.throughput import recompute_curve
 from tests.reference import find_plain
 
 SWEEP = find_plain()

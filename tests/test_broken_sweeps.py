@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.tune import search_settings
 from bench.measure.clock import VirtualClock
-from bench.measure.header import open_record
-from bench.measure.jobs import JobDone, SeriesFailed
-from bench.measure.plan import LoadSpec, Plan
-from bench.measure.policy import End, Progress
-from bench.measure.record import read_run, read_samples
+from bench.measure.conditions.header import open_record
+from bench.measure.processes.messages import JobDone, SeriesFailed
 from bench.measure.setup import work_out
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
-from bench.measure.writer import SampleWriter
-from bench.measure.writing import WriteError
-from kvio.backends.bucket import ObjectError
-from kvio.backends.mooncake_address import MooncakeAddress
-from kvio.backends.mooncake_client import StoreClient
+from bench.measure.tuning.tuning_rule import search_settings
+from bench.record.atomic_write import WriteError
+from bench.record.plan import LoadSpec, Plan
+from bench.record.progress import End, Progress
+from bench.record.run import read_run, read_samples
+from bench.record.writer import SampleWriter
+from kvio.backends.mooncake.mooncake_address import MooncakeAddress
+from kvio.backends.mooncake.mooncake_client import StoreClient
+from kvio.backends.s3.bucket import ObjectError
 from tests.places import avoid_memory
 from tests.servers import require_mooncake
 from tests.test_cli import TINY

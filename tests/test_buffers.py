@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kvio.backends.protocol import KVIOError
-from kvio.buffers import HUGE_PAGE_BYTES, MIN_HUGE_BYTES, CudaRegistrar, HostBuffer
+from kvio.host_buffers import HUGE_PAGE_BYTES, MIN_HUGE_BYTES, CudaRegistrar, HostBuffer
+from kvio.protocol import KVIOError
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 

@@ -8,27 +8,37 @@ from typing import Any
 
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.policy import choose_lengths
-from bench.analyse.tune import search_settings
-from bench.arms.case import Case
-from bench.arms.memory import MemoryShortError
-from bench.measure import sweep, worker
-from bench.measure.checks import look_ahead
+from bench.arms.model.memory import MemoryShortError
+from bench.estimate.analysis import analyse
+from bench.estimate.length_policy import choose_lengths
+from bench.measure import sweep
 from bench.measure.clock import MonotonicClock, VirtualClock
+from bench.measure.conditions.header_notices import note_findings
 from bench.measure.costs import CostBook
-from bench.measure.jobs import CaseCost, Job, JobDone, LayersChosen, Message, Pass, PreflightJob, RoundJob
-from bench.measure.layers import decide_layers
-from bench.measure.notices import note_findings
-from bench.measure.plan import LoadSpec, Plan, SimulationSpec
 from bench.measure.preflight import Findings
-from bench.measure.prepare import look_ahead as carry_out
-from bench.measure.record import BuiltLayers, RunRecord, Sample, read_run, write_run
-from bench.measure.runner import Rounds, plan_round
+from bench.measure.prepare_rounds import look_ahead as carry_out
+from bench.measure.processes.messages import (
+    CaseCost,
+    Job,
+    JobDone,
+    LayersChosen,
+    Message,
+    Pass,
+    PreflightJob,
+    RoundJob,
+)
+from bench.measure.rounds import Rounds, plan_round
+from bench.measure.session import Site
 from bench.measure.setup import Setup, work_out
-from bench.measure.site import Site
-from bench.show.facts import say_depth
-from bench.show.noticed import suspect_codes
+from bench.measure.tuning.tuning_rule import search_settings
+from bench.measure.worker import worker_main as worker
+from bench.measure.worker.layers import decide_layers
+from bench.measure.worker.preflight_checks import look_ahead
+from bench.record.plan import LoadSpec, Plan, SimulationSpec
+from bench.record.run import BuiltLayers, RunRecord, Sample, read_run, write_run
+from bench.record.sample import Case
+from bench.report.notice_text import suspect_codes
+from bench.report.run_facts import say_depth
 from tests.sweeps import make_run, make_samples
 from tests.test_cli import TINY
 from tests.test_preflight import Scripted, Silent
@@ -55,7 +65,7 @@ def _look_ahead(plan: Plan, layers: tuple[int, ...] | None) -> list[Message]:
 
 
 def _give(monkeypatch: pytest.MonkeyPatch, available_bytes: int) -> None:
-    for module in ("bench.measure.layers", "bench.arms.memory"):
+    for module in ("bench.measure.worker.layers", "bench.arms.model.memory"):
         monkeypatch.setattr(f"{module}.available_bytes", lambda device: available_bytes)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.analyse.describe_machine import Setting, build_model
-from bench.catalog.config import resolve_model
-from bench.catalog.devices import read_devices
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.resolve import resolve_model
+from bench.predict.machine_spec import Setting, build_model
 from tests.commands import ROOT, call_bench
 
 TRACE = ROOT / "tests" / "traces" / "mooncake_conversation_400.jsonl"

@@ -9,14 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.__main__ import main
-from bench.analyse.capacity import Cache, length_table, most_tokens, room_table, token_table, users_table
-from bench.analyse.gpumemory import divide_gpu_memory, gpu_table
-from bench.analyse.inputs import InputError, parse_counts
-from bench.analyse.talk import talk_gpu, talk_table, talk_tables
-from bench.catalog.config import read_catalogue, resolve_model
-from bench.show.capacity_figure import write_capacity_figure
-from bench.show.capacity_text import capacity_text, format_both
-from bench.show.tables import records, write_tables
+from bench.catalog.models.gpu_memory import divide_gpu_memory, gpu_table
+from bench.catalog.models.kv_capacity import (
+    Cache,
+    length_table,
+    most_tokens,
+    room_table,
+    token_table,
+    users_table,
+)
+from bench.catalog.models.resolve import read_catalogue, resolve_model
+from bench.catalog.models.talk import talk_gpu, talk_table, talk_tables
+from bench.record.validate import InputError, parse_counts
+from bench.report.figures.capacity_figure import write_capacity_figure
+from bench.report.text.capacity_text import capacity_text, format_both
+from bench.report.text.planning_text import records, write_tables
 
 KEYS = sorted(read_catalogue())
 GROUPED = [key for key in KEYS if read_catalogue()[key].geometry.family in {"mha", "gqa", "sliding"}]

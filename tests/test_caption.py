@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.measure.record import Notice
-from bench.show.caption import caption, wrap_outside_brackets
+from bench.estimate.analysis import analyse
+from bench.record.run import Notice
+from bench.report.figures.caption import caption, wrap_outside_brackets
 from tests.sweeps import make_run, make_samples
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.catalog.config import read_catalogue, resolve_model
-from bench.catalog.describe import describe_model
-from bench.catalog.fields import CatalogError
+from bench.catalog.models.fields import CatalogError
+from bench.catalog.models.resolve import read_catalogue, resolve_model
+from bench.catalog.models.summary import describe_model
 
 # Computed by others from the dimensions that the sources named in models.toml give.  For 17 of the models
 # the makers publish a rounded total of parameters; it agrees within 2.7 %.
@@ -116,8 +116,8 @@ def test_description_counts_linear_states_at_every_length() -> None:
 def _resolve_in_child(name: str, cache: Path, **environment: str) -> tuple[str, float]:
     script = (
         "import sys\n"
-        "from bench.catalog.config import resolve_model\n"
-        "from bench.catalog.fields import CatalogError\n"
+        "from bench.catalog.models.resolve import resolve_model\n"
+        "from bench.catalog.models.fields import CatalogError\n"
         "try: print(resolve_model(sys.argv[1]).geometry.params_total)\n"
         "except CatalogError as error: print(error)\n"
     )

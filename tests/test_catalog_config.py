@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.catalog.architectures import ARCHITECTURES
-from bench.catalog.config import describe_config, read_config, resolve_model
-from bench.catalog.fields import CatalogError
-from bench.catalog.geometry import Geometry
+from bench.catalog.models.architectures import ARCHITECTURES
+from bench.catalog.models.fields import CatalogError
+from bench.catalog.models.geometry import Geometry
+from bench.catalog.models.resolve import describe_config, read_config, resolve_model
 from tests.tiny_configs import TINY_CONFIGS
 
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from bench.arms.model import build_model
+from bench.arms.model.build import build_model
 from bench.arms.prefill import draw_tokens, prefill_over
-from bench.catalog.config import describe_config
-from kvio.blocks import KVBlocks
+from bench.catalog.models.resolve import describe_config
+from kvio.loading.blocks import KVBlocks
 from tests.tiny_configs import TINY_CONFIGS
 
 CPU = torch.device("cpu")

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from bench.catalog.architectures import ARCHITECTURES
-from bench.catalog.config import Model, describe_config, read_catalogue
+from bench.catalog.models.architectures import ARCHITECTURES
+from bench.catalog.models.resolve import Model, describe_config, read_catalogue
 from tests.tiny_configs import TINY_CONFIGS
 
 NUM_TOKENS = 40

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.arms.case import Case, Outcome
-from bench.measure.checks import NUM_PROBES, compare_rates, look_ahead
 from bench.measure.clock import MonotonicClock
-from bench.measure.jobs import CheckDone, PreflightJob
-from bench.measure.plan import LoadSpec, Plan
+from bench.measure.processes.messages import CheckDone, PreflightJob
 from bench.measure.setup import work_out
-from bench.measure.workbench import open_workbench
+from bench.measure.worker.model_session import open_workbench
+from bench.measure.worker.preflight_checks import NUM_PROBES, compare_rates, look_ahead
+from bench.record.plan import LoadSpec, Plan
+from bench.record.sample import Case, Outcome
 from tests.test_cli import TINY
 
 ALL = frozenset({"dtype", "answer:posix/best", "answer:uring/best", "answer:hybrid/posix/best", "null"})
@@ -65,6 +65,6 @@ def test_other_work_on_the_machine_changes_neither_the_rates_of_dtypes_nor_their
     config.write_text(json.dumps(TINY))
     setup = work_out(Plan(model=str(config), dtype="bfloat16", device="cpu", layers="all"))
     bench = open_workbench(setup, layers=(0, 1), longest=64, now_s=lambda: 0.0, seed=0)
-    monkeypatch.setattr("bench.measure.checks.GemmArm", Disturbed)
+    monkeypatch.setattr("bench.measure.worker.preflight_checks.GemmArm", Disturbed)
     assert compare_rates(bench) == {"bfloat16": 20.0, "float32": 100.0}
     assert Disturbed.turn == 2 * NUM_PROBES

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kvio.backends.protocol import KVIOError
-from kvio.chunks import ByteRange, ChunkGeometry
-from kvio.layout import KVLayout, Plane, uniform_layout
-from kvio.presets import PRESETS, adapt_preset, find_preset
+from kvio.layout.chunk_geometry import ByteRange, ChunkGeometry
+from kvio.layout.planes import KVLayout, Plane, uniform_layout
+from kvio.layout.presets import PRESETS, adapt_preset, find_preset
+from kvio.protocol import KVIOError
 
 LLAMA_8B = uniform_layout(32, 8 * 128 * 2)  # Llama-3.1-8B bf16: 32 layers, 8 KV heads of 128
 DEEPSEEK_V3 = uniform_layout(61, (512 + 64) * 2, roles=("latent",))  # MLA bf16: latent 512 and rope 64

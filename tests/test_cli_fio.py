@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure.record import read_run
-from bench.show.fio_match import reading_of
+from bench.record.run import read_run
+from bench.report.fio_match import reading_of
 from tests.commands import ROOT, call_bench, run_bench
 from tests.test_fio_figures import OUTPUT
 

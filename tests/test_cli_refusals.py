@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import main
-from kvio.backends.s3 import probe_objects
+from kvio.backends.s3.s3_backend import probe_objects
 from tests.commands import ROOT, call_bench, run_bench
 
 BAD = {

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
-import bench.arms.proof
-from bench.arms.case import Case, Outcome
+import bench.arms.read_evidence
+from bench.arms.chunk_reading import LoadSettings
 from bench.arms.load import LoadArm
-from bench.arms.proof import KernelEvidence
-from bench.arms.reading import LoadSettings
-from kvio.blockdev import describe_storage
-from kvio.blocks import KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.evidence import EvidenceError
-from kvio.jobs import Job
-from kvio.layout import uniform_layout
-from kvio.loader import LoadSplit
-from kvio.pagecache import warm
-from kvio.presets import adapt_preset, find_preset
-from kvio.store import ChunkStore
+from bench.arms.read_evidence import KernelEvidence
+from bench.record.sample import Case, Outcome
+from kvio.evidence.cold_evidence import EvidenceError
+from kvio.evidence.page_cache import warm
+from kvio.evidence.storage_device import describe_storage
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import uniform_layout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.blocks import KVBlocks
+from kvio.loading.loader import LoadSplit
+from kvio.loading.read_plan import Job
+from kvio.store.chunk_store import ChunkStore
 from tests.places import memory_folder, require_disk
 
 LAYOUT = uniform_layout(8, 4096)  # 65,536 bytes per token
@@ -76,7 +76,7 @@ def test_without_eviction_a_buffered_read_is_warm(
 ) -> None:
     require_disk(tmp_path)
     arm = open_arm(tmp_path, direct=False)
-    monkeypatch.setattr(bench.arms.proof, "evict", warm)
+    monkeypatch.setattr(bench.arms.read_evidence, "evict", warm)
     outcome = _sample(arm)
     assert outcome.cache_state == "warm"
     assert outcome.notices != ()

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from bench.machine.counters import Moment
 from bench.measure import sweep
 from bench.measure.clock import VirtualClock
-from bench.measure.company import Company, meet_company
-from bench.measure.moment import Moment
-from bench.measure.plan import LoadSpec, Plan, SimulationSpec
-from bench.measure.record import read_run, write_run
+from bench.measure.conditions.interference import Company, meet_company
+from bench.measure.session import Site
 from bench.measure.setup import work_out
-from bench.measure.site import Site
 from bench.measure.sweep import _look_around as look_around
 from bench.measure.sweep import resume_sweep
-from kvio.scratch import open_scratch
-from kvio.traffic import Traffic
+from bench.record.plan import LoadSpec, Plan, SimulationSpec
+from bench.record.run import read_run, write_run
+from kvio.evidence.io_counters import Traffic
+from kvio.store.scratch import open_scratch
 from tests.test_resume import _hands as hands
 from tests.test_resume import _stopped as stopped
 from tests.test_runner import Scripted, _rounds
@@ -116,7 +116,9 @@ def test_the_drive_below_the_files_is_watched_where_a_series_reads_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr("bench.measure.company.find_block_device", lambda path: asked.append(path))
+    monkeypatch.setattr(
+        "bench.measure.conditions.interference.find_block_device", lambda path: asked.append(path)
+    )
     for backend in ("posix", "hostmem"):
         setup = work_out(Plan(model="qwen3-8b", tokens=(512,), loads=(LoadSpec(backend=backend),)))
         assert meet_company(setup, Site(VirtualClock(), Scripted(), tmp_path / backend, 0.0)) is not None

@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Crossing, Estimate
-from bench.measure.record import Notice
-from bench.show.compare import DifferentMachinesError, Result, compare, differing_facts
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Crossing, Estimate
+from bench.record.run import Notice
+from bench.report.compare import DifferentMachinesError, Result, compare, differing_facts
 from tests.sweeps import make_analysis, make_run, make_samples, make_spot
 from tests.tier_sweeps import DISK, MEMORY, NEVER, make_tier_run, make_tier_samples
 

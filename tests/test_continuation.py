@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from bench.analyse.policy import choose_lengths
-from bench.analyse.tune import search_settings
-from bench.measure.continuation import require_same
-from bench.measure.header import describe_machine_of, describe_storage_of
-from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec
-from bench.measure.record import RunRecord, read_run, write_run
+from bench.estimate.length_policy import choose_lengths
+from bench.machine.software import compare_revisions, describe_software
+from bench.measure.conditions.header import describe_machine_of, describe_storage_of
+from bench.measure.resume import require_same
 from bench.measure.setup import Setup, work_out
-from bench.measure.software import compare_revisions, describe_software
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
+from bench.measure.tuning.tuning_rule import search_settings
+from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
+from bench.record.run import RunRecord, read_run, write_run
 from tests.test_runner import Silent
 
 

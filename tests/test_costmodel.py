@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analyse.costmodel import CostModel, EngineCosts
-from bench.analyse.describe_machine import Setting, build_model
-from bench.analyse.modelled import answer, find_marginal, find_whole
-from bench.analyse.rates import ComputeRates, find_compute
-from bench.analyse.spread import Spread
-from bench.analyse.work import prefill_work, touched_params
-from bench.catalog.config import read_catalogue, resolve_model
-from bench.catalog.devices import read_devices
-from bench.catalog.fields import CatalogError
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.fields import CatalogError
+from bench.catalog.models.resolve import read_catalogue, resolve_model
+from bench.predict.bounded import Spread
+from bench.predict.cost_model import CostModel, EngineCosts
+from bench.predict.machine_spec import Setting, build_model
+from bench.predict.prediction import answer, find_marginal, find_whole
+from bench.predict.rates import ComputeRates, find_compute
+from bench.predict.work import prefill_work, touched_params
 
 LLAMA = resolve_model("llama-3.1-8b").geometry
 MODELS = ("llama-3.1-8b", "deepseek-v3", "gpt-oss-20b", "qwen3-next-80b-a3b", "gemma-3-12b", "mixtral-8x7b")

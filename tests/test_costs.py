@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.arms.case import Case
 from bench.measure.costs import CostBook
+from bench.record.sample import Case
 
 
 def _case(tokens: int, series: str = "recompute") -> Case:

@@ -10,9 +10,17 @@ import psutil
 import pytest
 
 from bench.measure.clock import MonotonicClock
-from bench.measure.jobs import CheckDone, JobDone, JobFailed, JobStopped, Message, PreflightJob, Seat
-from bench.measure.plan import Plan
-from bench.measure.source import ProcessSource
+from bench.measure.processes.messages import (
+    CheckDone,
+    JobDone,
+    JobFailed,
+    JobStopped,
+    Message,
+    PreflightJob,
+    Seat,
+)
+from bench.measure.processes.source import ProcessSource
+from bench.record.plan import Plan
 
 NUM_RANKS = 3
 

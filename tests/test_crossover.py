@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from bench.analyse.band import RoundBand, band_of, curve_of
-from bench.analyse.crossover import centre_roots, find_crossing, read_band
+from bench.estimate.crossover import centre_roots, find_crossing, read_band
+from bench.estimate.round_curves import RoundBand, band_of, curve_of
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.capacity import Cache
-from bench.analyse.demand import find_demand, mean_request, work_in_seconds
-from bench.analyse.reuse.savings import MeasuredCurve
-from bench.analyse.sizing import step_curve
-from bench.catalog.config import resolve_model
+from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.resolve import resolve_model
+from bench.estimate.analysis import analyse
+from bench.predict.curve import MeasuredCurve
+from bench.sizing.demand import find_demand, mean_request, work_in_seconds
+from bench.sizing.throughput import step_curve
 from tests.tier_sweeps import Way, make_tier_run, make_tier_samples
 
 FLAT = MeasuredCurve((64, 128, 256), (0.0103, 0.0100, 0.0101))  # of a GPU whose passes cost the same

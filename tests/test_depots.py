@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 from bench.measure.depots import RunDepots
-from bench.measure.plan import LoadSpec, Plan
 from bench.measure.setup import work_out
 from bench.measure.stores import create_stores, plan_stores
-from kvio.backends.mooncake_address import read_mooncake
-from kvio.backends.mooncake_client import shared_client
-from kvio.backends.mooncake_depot import Keys
+from bench.record.plan import LoadSpec, Plan
+from kvio.backends.mooncake.mooncake_address import read_mooncake
+from kvio.backends.mooncake.mooncake_client import shared_client
+from kvio.backends.mooncake.mooncake_placement import Keys
 from kvio.errors import KVIOError
-from kvio.scratch import open_scratch
+from kvio.store.scratch import open_scratch
 from tests.servers import shared_mooncake
 from tests.test_cli import TINY
 from tests.test_preflight import Silent

@@ -2,7 +2,8 @@ from random import Random
 
 import pytest
 
-from bench.arms.depth import (
+from bench.arms.model.build import find_layers
+from bench.arms.model.depth_scaling import (
     Depth,
     DepthPlan,
     NothingHeldOutError,
@@ -12,9 +13,8 @@ from bench.arms.depth import (
     plan_depths,
     time_depths,
 )
-from bench.arms.memory import MemoryShortError
-from bench.arms.model import find_layers
-from bench.catalog.geometry import LayerKind
+from bench.arms.model.memory import MemoryShortError
+from bench.catalog.models.geometry import LayerKind
 from tests.architectures import build_small
 
 FULL, SLIDING, MOE = LayerKind("full"), LayerKind("sliding"), LayerKind("full", moe=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kvio.backends.descriptors import Descriptors
-from kvio.backends.opened import OpenedFiles
-from kvio.evidence import ReadCounters, read_counters
+from kvio.backends.local.descriptors import Descriptors
+from kvio.backends.local.file_handles import OpenedFiles
+from kvio.evidence.cold_evidence import ReadCounters, read_counters
 
 ROOT = Path(__file__).parents[1]
 
@@ -99,7 +99,7 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 from kvio.backends import find_backend
-from kvio.backends.setting import BackendSetting
+from kvio.backends.config import BackendSetting
 threads = [find_backend(sys.argv[1]).make(BackendSetting()) for _ in range(64)]
 for path in sorted(Path(sys.argv[2]).glob("*.kv")):
     for backend in threads:
@@ -117,7 +117,7 @@ def test_64_threads_with_40_files_each_get_by_with_200_descriptors(
 
 RAISE = """
 import resource
-from kvio.backends.descriptors import raise_limit
+from kvio.backends.local.descriptors import raise_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 told = [raise_limit(400), raise_limit(300), raise_limit()]
 print(*told, *resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -130,7 +130,7 @@ def test_the_limit_is_raised_as_far_as_it_may_be_and_never_lowered() -> None:
 
 WORK = """
 import os, resource
-from bench.measure import worker
+from bench.measure.worker import worker_main as worker
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 def tell(pipe):
     print(*resource.getrlimit(resource.RLIMIT_NOFILE), flush=True)

@@ -5,17 +5,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.measure import header
+from bench.machine.facts import comparable, machine_slug
 from bench.measure.clock import VirtualClock
-from bench.measure.device import hear_device, see_device
-from bench.measure.header import describe_machine_of
-from bench.measure.jobs import DeviceJob, DeviceSeen, JobDone, JobFailed
-from bench.measure.machine import comparable, machine_slug
-from bench.measure.plan import Plan, PlanError
-from bench.measure.runner import MeasureError
+from bench.measure.conditions import header
+from bench.measure.conditions.header import describe_machine_of
+from bench.measure.processes.device import hear_device, see_device
+from bench.measure.processes.messages import DeviceJob, DeviceSeen, JobDone, JobFailed
+from bench.measure.rounds import MeasureError
 from bench.measure.setup import work_out
-from bench.measure.workbench import DeviceError, pick_device
-from bench.measure.worker import see_device as answer
+from bench.measure.worker.model_session import DeviceError, pick_device
+from bench.measure.worker.worker_main import see_device as answer
+from bench.record.plan import Plan, PlanError
 from tests.test_machine import CPU_ONLY, H200
 from tests.test_preflight import Scripted
 

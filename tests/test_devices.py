@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.catalog.devices import HERE, SHIPPED, read_devices
-from bench.catalog.fields import CatalogError
-from bench.catalog.figure import Figure, pick_figure
+from bench.catalog.devices.datasheet import Figure, pick_figure
+from bench.catalog.devices.device_catalog import SHIPPED, TABLES, read_devices
+from bench.catalog.models.fields import CatalogError
 
 
 def test_every_shipped_figure_names_a_source_that_its_file_lists() -> None:
     for name in SHIPPED:
-        tables = tomllib.loads((HERE / name).read_text())
+        tables = tomllib.loads((TABLES / name).read_text())
         sources = tables.pop("sources")
         cited = set()
         for entry in (entry for section in tables.values() for entry in section.values()):

@@ -6,13 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure import machine_findings, storage_findings
-from bench.measure.doctor import EXTRAS, examine, examine_locked_memory, examine_open_files, find_extra
-from bench.measure.finding import Finding
-from bench.measure.limit import LimitRefusedError
-from bench.measure.machine import NoiseFacts
-from bench.measure.machine_findings import examine_machine
-from bench.measure.storage_findings import examine_storage
+from bench.machine.doctor import compute_findings as machine_findings
+from bench.machine.doctor import storage_findings
+from bench.machine.doctor.compute_findings import examine_machine
+from bench.machine.doctor.examine import (
+    EXTRAS,
+    examine,
+    examine_locked_memory,
+    examine_open_files,
+    find_extra,
+)
+from bench.machine.doctor.finding import Finding
+from bench.machine.doctor.storage_findings import examine_storage
+from bench.machine.facts import NoiseFacts
+from bench.machine.read_limit import LimitRefusedError
 from tests.places import memory_folder, require_disk
 from tests.test_machine import CPU_ONLY, H200
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from bench.analyse.drift import drifts
-from bench.analyse.stats import Floats
+from bench.estimate.drift import drifts
+from bench.estimate.intervals import Floats
 
 STEADY_TRIALS = 1000
 TRIALS = 200

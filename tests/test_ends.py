@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.policy import choose_lengths
-from bench.analyse.tune import search_settings
-from bench.arms.case import ArmName, Outcome
+from bench.estimate.length_policy import choose_lengths
 from bench.measure.clock import VirtualClock
-from bench.measure.continuation import Until, require_unfinished
 from bench.measure.costs import CostBook
-from bench.measure.jobs import Job, JobDone, JobStopped, Message, RoundJob, SampleTaken
-from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec
-from bench.measure.record import (
+from bench.measure.processes.messages import Job, JobDone, JobStopped, Message, RoundJob, SampleTaken
+from bench.measure.resume import Until, require_unfinished
+from bench.measure.rounds import Rounds
+from bench.measure.sweep import Hands, resume_sweep, run_sweep
+from bench.measure.tuning.tuning_rule import search_settings
+from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
+from bench.record.run import (
     Notice,
     RunRecord,
     Sample,
@@ -21,9 +22,8 @@ from bench.measure.record import (
     read_run,
     read_samples,
 )
-from bench.measure.runner import Rounds
-from bench.measure.sweep import Hands, resume_sweep, run_sweep
-from bench.measure.writer import SampleWriter
+from bench.record.sample import ArmName, Outcome
+from bench.record.writer import SampleWriter
 from tests.test_runner import Silent, carry_out
 
 ARMS: tuple[tuple[ArmName, str], ...] = (("recompute", "recompute"), ("load", "posix"), ("load", "uring"))

@@ -2,18 +2,16 @@
 
 import math
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench.analyse.costmodel import CostModel
-from bench.analyse.published import Row, read_rows
-from bench.analyse.rowcheck import check_rows, count_inside, median_error
-from bench.analyse.rowmachine import describe_row
-from bench.catalog.devices import HERE, read_devices
+from bench.catalog.devices.device_catalog import read_devices
+from bench.predict.cost_model import CostModel
+from bench.predict.published import PUBLISHED, Row, read_rows
+from bench.predict.published_check import check_rows, count_inside, median_error
+from bench.predict.rowmachine import describe_row
 
-PUBLISHED = HERE / "published.csv"
 SHARE_ROWS = ("A10k", "A100k")
 LOAD_ROWS = {"A1k": 0.005, "A100k": 0.010, "A5_1k": 0.002, "A5_100k": 0.002}  # seconds, column uncertainty
 
@@ -95,5 +93,4 @@ def test_single_h100_rows_are_within_5_percent_in_the_median_after_calibration_o
 
 
 def test_the_published_rows_ship_with_the_package() -> None:
-    assert PUBLISHED.parent == Path(HERE)
     assert len(_rows()) == 40

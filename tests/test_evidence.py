@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kvio import extents
-from kvio.backends.protocol import Read
-from kvio.blockdev import BlockDevice, PhysicalDevice, find_block_device
-from kvio.evidence import (
+from kvio.evidence import allocation as extents
+from kvio.evidence.cold_evidence import (
     NOTICES,
-    CacheState,
     EvidenceError,
     ReadCounters,
     count_fresh_bytes,
@@ -24,8 +21,10 @@ from kvio.evidence import (
     require_plausible,
     require_written,
 )
-from kvio.gds.path import CuFileReads, KvikioReads, PathCounters
-from kvio.pagecache import evict, resident_bytes, warm
+from kvio.evidence.gds_path import CuFileReads, KvikioReads, PathCounters
+from kvio.evidence.page_cache import evict, resident_bytes, warm
+from kvio.evidence.storage_device import BlockDevice, PhysicalDevice, find_block_device
+from kvio.protocol import CacheState, Read
 from tests.places import memory_folder, require_disk
 
 MIB = 1 << 20

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.show.explain import EXPLANATIONS
-from kvio.evidence import NOTICES
+from bench.record.notices import EXPLANATIONS
+from kvio.evidence.cold_evidence import NOTICES
 
 ROOT = Path(__file__).parents[1]
 SPELLED = re.compile(r"([a-z]+(?:_[a-z]+)+): ")  # how the analysis begins a notice
@@ -28,7 +28,7 @@ def _codes(path: Path) -> Iterator[str]:
                 yield str(node.value.value)
             elif isinstance(node.value, ast.Name) and node.value.id in names:
                 yield str(names[node.value.id])
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "analyse" in path.parts:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "estimate" in path.parts:
             yield from SPELLED.findall(node.value[:40])[:1] if SPELLED.match(node.value) else ()
 
 

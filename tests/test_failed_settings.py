@@ -2,10 +2,10 @@
 
 import pytest
 
-from bench.analyse.tune import search_settings
-from bench.measure.policy import Choice, PassOver, SearchSpace
-from bench.measure.settings import Setting
-from bench.measure.trials import NoSearchError, unless_failed
+from bench.measure.tuning.tuning_rule import search_settings
+from bench.measure.worker.tuning_reads import NoSearchError, unless_failed
+from bench.record.progress import Choice, PassOver, SearchSpace
+from bench.record.read_setting import Setting
 
 DEFAULT = Setting(num_threads=4, in_flight=1, request_bytes=2**22)
 FAST = Setting(num_threads=32, in_flight=1, request_bytes=2**22)

@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from bench.analyse.analysis import analyse
-from bench.measure.record import RunRecord, Sample, SeriesInfo
-from bench.show.fio_figures import compare_fio, read_fio
-from bench.show.fio_match import most_reads_by_length, reading_of, say_alike, say_job
+from bench.estimate.analysis import analyse
+from bench.record.run import RunRecord, Sample, SeriesInfo
+from bench.report.fio import compare_fio, read_fio
+from bench.report.fio_match import most_reads_by_length, reading_of, say_alike, say_job
 from tests.test_fio_figures import OUTPUT
 from tests.tier_sweeps import DISK, LENGTHS, make_tier_run, make_tier_samples
 

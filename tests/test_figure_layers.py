@@ -6,11 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bench.analyse.talk import talk_tables
-from bench.show.capacity_figure import draw_gpu
-from bench.show.looks import layer
-from bench.show.reuse_figure import draw_rounds
-from bench.show.sizing_figure import draw_cost
+from bench.catalog.models.talk import talk_tables
+from bench.report.figures.capacity_figure import draw_gpu
+from bench.report.figures.reuse_figure import draw_rounds
+from bench.report.figures.sizing_figure import draw_cost
+from bench.report.figures.style import layer
 
 
 def _widths(lines: list[Line2D]) -> list[float]:

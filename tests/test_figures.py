@@ -7,14 +7,14 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Analysis, Crossing, Estimate
-from bench.analyse.tiers import make_tiers
-from bench.measure.plan import Plan
-from bench.measure.record import RunRecord, Sample, SeriesInfo
-from bench.show import tiers_figure
-from bench.show.caption import caption
-from bench.show.figures import (
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Analysis, Crossing, Estimate
+from bench.estimate.tiers import make_tiers
+from bench.record.plan import Plan
+from bench.record.run import RunRecord, Sample, SeriesInfo
+from bench.report.figures import tiers_figure
+from bench.report.figures.caption import caption
+from bench.report.figures.crossover_figure import (
     NARROW_INCHES,
     STYLE,
     WIDE_INCHES,

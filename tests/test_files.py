@@ -4,8 +4,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.measure.writing import write_text_safely
-from bench.show.files import write_results
+from bench.record.atomic_write import write_text_safely
+from bench.report.result_files import write_results
 from tests.sweeps import make_analysis, make_run, make_samples
 
 SAMPLES = make_samples(tokens=(1024, 8192, 32768), num_rounds=2, num_samples=1)

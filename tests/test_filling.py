@@ -8,17 +8,17 @@ from types import MappingProxyType
 
 import pytest
 
+from bench.measure.chunk_files import FillPrice, cut_spare_to, fill_stores
 from bench.measure.clock import VirtualClock
 from bench.measure.costs import CostBook
-from bench.measure.filling import FillPrice, cut_spare_to, fill_stores
-from bench.measure.plan import LoadSpec, Plan, PlanError
-from bench.measure.runner import ROUNDS_PLANNED, Rounds
+from bench.measure.processes.source import SimulatedSource
+from bench.measure.rounds import ROUNDS_PLANNED, Rounds
+from bench.measure.session import Site
 from bench.measure.setup import Setup, work_out
-from bench.measure.site import Site
-from bench.measure.source import SimulatedSource
 from bench.measure.stores import plan_stores
+from bench.record.plan import LoadSpec, Plan, PlanError
 from kvio.errors import KVIOError
-from kvio.store import ChunkStore
+from kvio.store.chunk_store import ChunkStore
 from tests.sweeps import make_run
 from tests.test_cli import TINY
 from tests.test_preflight import Silent

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Estimate, Point
-from bench.measure.record import SeriesInfo
-from bench.show.fio_figures import FioError, FioFigures, compare_fio, read_fio, split_points
-from bench.show.fio_match import Reading
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Estimate, Point
+from bench.record.run import SeriesInfo
+from bench.report.fio import FioError, FioFigures, compare_fio, read_fio, split_points
+from bench.report.fio_match import Reading
 from tests.sweeps import make_run
 from tests.tier_sweeps import DISK, MEMORY, OBJECTS, make_tier_run, make_tier_samples
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure.plan import LoadSpec, Plan
 from bench.measure.setup import work_out
-from bench.show.fio_figures import read_fio
-from bench.show.fio_match import Reading, differences, reading_of
-from kvio.chunks import ChunkGeometry
-from kvio.fiojob import plain_name, read_description, write_job
-from kvio.presets import PRESETS, adapt_preset
+from bench.record.plan import LoadSpec, Plan
+from bench.report.fio import read_fio
+from bench.report.fio_match import Reading, differences, reading_of
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.fio_job import plain_name, read_description, write_job
+from kvio.layout.presets import PRESETS, adapt_preset
 from tests.sweeps import make_run
 
 READING = Reading(

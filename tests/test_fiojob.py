@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kvio.backends.protocol import KVIOError
-from kvio.chunks import ChunkGeometry
-from kvio.fiojob import write_job
-from kvio.layout import uniform_layout
-from kvio.presets import PRESETS, Preset, adapt_preset, find_preset
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.fio_job import write_job
+from kvio.layout.planes import uniform_layout
+from kvio.layout.presets import PRESETS, Preset, adapt_preset, find_preset
+from kvio.protocol import KVIOError
 
 LAYOUT = uniform_layout(4, 1024)  # 8,192 bytes per token
 MIB = 1 << 20

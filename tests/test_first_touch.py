@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.measure.plan import Plan
 from bench.measure.setup import work_out
-from bench.measure.workbench import Workbench, open_workbench
-from kvio.blocks import POISON, KVBlocks
+from bench.measure.worker.model_session import Workbench, open_workbench
+from bench.record.plan import Plan
+from kvio.loading.blocks import POISON, KVBlocks
 from tests.test_cli import TINY
 
 
@@ -34,7 +34,7 @@ def test_blocks_that_recompute_and_first_token_step_use_were_written_before(
         made.append(blocks)
         return blocks
 
-    monkeypatch.setattr("bench.measure.workbench.KVBlocks", make_empty)
+    monkeypatch.setattr("bench.measure.worker.model_session.KVBlocks", make_empty)
     prefill = bench.prefill(64)
     assert prefill.blocks is made[0]
     assert all(bool((group == POISON).all()) for group in prefill.blocks.groups)

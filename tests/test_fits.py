@@ -1,7 +1,7 @@
 import pytest
 
-from bench.analyse.answer import Crossing, Estimate, Fit
-from bench.analyse.fits import describe_disagreement, extrapolate, fit_crossings, fit_seconds
+from bench.estimate.fits import describe_disagreement, extrapolate, fit_crossings, fit_seconds
+from bench.estimate.results import Crossing, Estimate, Fit
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
 RECOMPUTE = Fit("recompute", "recompute", (0.02, 2e-5, 4e-9), {})

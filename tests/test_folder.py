@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure.folder import create_folder, find_latest, remove_folder, slug
+from bench.record.folder import create_folder, find_latest, remove_folder, slug
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 

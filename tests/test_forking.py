@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 START = """
 import signal, sys
-from bench.measure.forking import start_server
+from bench.measure.processes.fork_server import start_server
 start_server()
 print("started", flush=True)
 if sys.argv[1] == "wait":

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from kvio.gds.library import is_installed
-from kvio.gds.probe import probe_driver
+from kvio.backends.gds.driver_probe import probe_driver
+from kvio.backends.gds.gds_library import is_installed
 
 ROOT = Path(__file__).parent.parent
 LIMIT_S = 180
@@ -27,15 +27,15 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 import numpy as np, torch
-from bench.arms.proof import KernelEvidence
+from bench.arms.read_evidence import KernelEvidence
 from kvio.backends import find_backend
-from kvio.backends.protocol import DeviceTarget, Read
-from kvio.backends.setting import BackendSetting
-from kvio.blockdev import describe_storage
-from kvio.evidence import prove_data_path
-from kvio.files import write_file
-from kvio.pagecache import evict
-from kvio.staging import make_staging
+from kvio.protocol import DeviceTarget, Read
+from kvio.backends.config import BackendSetting
+from kvio.evidence.storage_device import describe_storage
+from kvio.evidence.cold_evidence import prove_data_path
+from kvio.store.store_files import write_file
+from kvio.evidence.page_cache import evict
+from kvio.loading.transfer_gpu import make_staging
 
 SIZE = 16 * 2**20
 folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure.finding import Finding
-from bench.measure.gds_findings import examine_gds
-from kvio.blockdev import BlockDevice, Storage
-from kvio.gds.probe import DriverProbe
-from kvio.gds.system import read_gds_system
-from kvio.physical import PhysicalDevice
+from bench.machine.doctor.finding import Finding
+from bench.machine.doctor.gds_findings import examine_gds
+from kvio.backends.gds.driver_probe import DriverProbe
+from kvio.backends.gds.gds_system import read_gds_system
+from kvio.evidence.disk import PhysicalDevice
+from kvio.evidence.storage_device import BlockDevice, Storage
 from tests.gds_trees import GPU, bar1, gpu_machine, nvfs_machine, p2pdma_machine, write
 
 OPENED = DriverProbe("opened", "libcufile 1.20 opens", version="1.20", facts={"supported": ["nvme"]})

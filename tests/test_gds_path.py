@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvio.gds.path import PATH_NOTICES, CuFileReads, KvikioReads, PathEvidence, decide_path
+from kvio.evidence.gds_path import PATH_NOTICES, CuFileReads, KvikioReads, PathEvidence, decide_path
 
 MIB = 2**20
 PAYLOAD = 64 * MIB

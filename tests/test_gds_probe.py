@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvio.gds.probe import judge, probe_driver, read_steps
+from kvio.backends.gds.driver_probe import judge, probe_driver, read_steps
 
 LOADED = {"step": "loaded", "version": "1.20"}
 SAY = "import json, os, signal, sys, time\ndef say(**said): print(json.dumps(said), flush=True)\n"

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from kvio.backends.protocol import KVIOError
-from kvio.gds.library import GdsUnavailableError, is_installed
-from kvio.gds.options import DEFAULTS, OPTIONS, parse_gds_options, require_plain_allocator
-from kvio.gds.path import CuFileReads, KvikioReads, PathCounters
-from kvio.gds.process import Configuration
-from kvio.gds.registration import Registrations
-from kvio.gds.statistics import ROOM_BYTES, parse_statistics
+from kvio.backends.gds.cufile_counters import ROOM_BYTES, parse_statistics
+from kvio.backends.gds.gds_library import GdsUnavailableError, is_installed
+from kvio.backends.gds.gds_options import DEFAULTS, OPTIONS, parse_gds_options, require_plain_allocator
+from kvio.backends.gds.gds_process import Configuration
+from kvio.backends.gds.registration import Registrations
+from kvio.evidence.gds_path import CuFileReads, KvikioReads, PathCounters
+from kvio.protocol import KVIOError
 
 FIELDS = (
     *("read_bytes", "n_p2p_reads", "n_nvfs_reads", "n_posix_reads", "n_unaligned_reads"),
@@ -63,7 +63,7 @@ def test_a_structure_of_another_version_contradicts_itself(
 
 @pytest.mark.skipif(not is_installed("cuda.bindings.cufile"), reason="cuda-bindings is not installed")
 def test_the_real_bindings_have_the_fields_that_are_read() -> None:
-    from kvio.gds.library import import_cufile
+    from kvio.backends.gds.gds_library import import_cufile
 
     dtype = import_cufile().stats_level3_dtype
     assert parse_statistics(np.zeros(ROOM_BYTES, np.uint8), dtype) == CuFileReads(0, 0)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kvio.gds.statistics import read_nvfs_bytes
-from kvio.gds.system import PciGpu, read_cufile_config, read_gds_system, strip_comments
+from kvio.backends.gds.cufile_counters import read_nvfs_bytes
+from kvio.backends.gds.gds_system import PciGpu, read_cufile_config, read_gds_system, strip_comments
 from tests.gds_trees import GIB, GPU, NVFS_STATS, bar1, gpu_machine, nvfs_machine, p2pdma_machine, write
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from bench.measure import sweep
-from bench.measure.continuation import Until, require_unfinished
-from bench.measure.plan import PlanError
-from bench.measure.policy import End
-from bench.measure.record import Notice, RunRecord, read_run, read_samples, write_run
-from bench.measure.runner import MeasureError
+from bench.measure.resume import Until, require_unfinished
+from bench.measure.rounds import MeasureError
 from bench.measure.sweep import resume_sweep, run_sweep
+from bench.record.plan import PlanError
+from bench.record.progress import End
+from bench.record.run import Notice, RunRecord, read_run, read_samples, write_run
 from tests.test_resume import PLAN, _hands, _stopped
 
 LOST = Notice(code="series_failed", message="simulated/best: could not be read any more: round 1: gone")

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from bench.arms.walk import Taken
+from bench.arms.file_cursor import Taken
+from bench.measure.conditions.header_notices import note_findings, notice_repeats
 from bench.measure.costs import CostBook
-from bench.measure.notices import note_findings, notice_repeats
-from bench.measure.plan import LoadSpec, Plan
 from bench.measure.preflight import Findings
-from bench.measure.record import Notice
 from bench.measure.setup import work_out
 from bench.measure.stores import create_stores, plan_stores
-from kvio.store import ChunkStore
+from bench.record.plan import LoadSpec, Plan
+from bench.record.run import Notice
+from kvio.store.chunk_store import ChunkStore
 from tests.sweeps import make_run
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Analysis, Estimate, HybridCurve, HybridPoint
-from bench.analyse.frames import summary_frame
-from bench.arms.case import Case, Outcome
-from bench.measure.plan import Plan
-from bench.measure.record import RunRecord, Sample, SeriesInfo
-from bench.show.facts import load_series
-from bench.show.figures import draw_crossover
-from bench.show.files import write_results
-from bench.show.hybrid import describe_hybrids
-from bench.show.report import render_report
-from bench.show.table import plain_table
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Analysis, Estimate, HybridCurve, HybridPoint
+from bench.record.plan import Plan
+from bench.record.run import RunRecord, Sample, SeriesInfo
+from bench.record.sample import Case, Outcome
+from bench.report.figures.crossover_figure import draw_crossover
+from bench.report.frames import summary_frame
+from bench.report.html import render_report
+from bench.report.result_files import write_results
+from bench.report.run_facts import load_series
+from bench.report.text.hybrid_text import describe_hybrids
+from bench.report.text.terminal import plain_table
 from tests.sweeps import make_analysis, make_run, make_samples
 
 SERIES = {

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.arms.answer import check_answer
-from bench.measure.exchange import HybridExchange, Planned
-from bench.measure.plan import LoadSpec
+from bench.arms.logits_check import check_answer
 from bench.measure.setup import LoadSeries
-from kvio.blocks import KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.loader import ChunkLoader
-from kvio.presets import adapt_preset, find_preset
+from bench.measure.worker.logits_checks import HybridExchange, Planned
+from bench.record.plan import LoadSpec
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.blocks import KVBlocks
+from kvio.loading.loader import ChunkLoader
 from tests.architectures import CONFIGS, build_small, layout_of
 
 CHUNK_TOKENS = 4

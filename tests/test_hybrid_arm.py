@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from bench.arms.case import Case, Outcome
+from bench.arms.chunk_reading import LoadSettings
 from bench.arms.first_token import FirstTokenStep
 from bench.arms.hybrid import HybridArm, PartOfModelError
+from bench.arms.hybrid_split import Met
 from bench.arms.load import LoadArm
-from bench.arms.meeting import Met
-from bench.arms.model import BuiltModel
+from bench.arms.model.build import BuiltModel
 from bench.arms.prefill import Prefill, draw_tokens, prefill_over
-from bench.arms.reading import LoadSettings
-from kvio.backends.protocol import KVIOError, ShortReadError
-from kvio.backends.setting import HostMemory
-from kvio.blocks import POISON, KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.jobs import by_chunk, collect, plan_jobs
-from kvio.presets import adapt_preset, find_preset
-from kvio.store import ChunkStore, VerificationError
+from bench.record.sample import Case, Outcome
+from kvio.backends.config import HostMemory
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.blocks import POISON, KVBlocks
+from kvio.loading.read_plan import by_chunk, collect, plan_jobs
+from kvio.protocol import KVIOError, ShortReadError
+from kvio.store.chunk_store import ChunkStore, VerificationError
 from tests.architectures import build_small, layout_of
 from tests.test_load_arm import FakeEvidence
 

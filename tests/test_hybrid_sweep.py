@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from bench.arms.case import Case
 from bench.arms.simulated import meet_simulated
+from bench.measure.budget import shuffle_round
 from bench.measure.clock import VirtualClock
+from bench.measure.conditions.header_notices import note_findings
 from bench.measure.costs import CostBook
-from bench.measure.jobs import CaseCost, JobDone, RoundJob, SampleTaken, SeriesSkipped
-from bench.measure.notices import note_findings
-from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec
 from bench.measure.preflight import Findings
-from bench.measure.prepare import look_ahead, prepare_rounds
-from bench.measure.record import RunRecord
-from bench.measure.schedule import shuffle_round
+from bench.measure.prepare_rounds import look_ahead, prepare_rounds
+from bench.measure.processes.messages import CaseCost, JobDone, RoundJob, SampleTaken, SeriesSkipped
+from bench.measure.processes.source import SimulatedSource
+from bench.measure.session import Site
 from bench.measure.setup import Setup, work_out
-from bench.measure.site import Site
-from bench.measure.source import SimulatedSource
 from bench.measure.stores import create_stores, plan_stores
-from kvio.store import ChunkStore
+from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
+from bench.record.run import RunRecord
+from bench.record.sample import Case
+from kvio.store.chunk_store import ChunkStore
 from tests.test_preflight import Scripted, Silent
 
 SPEC = SimulationSpec(recompute_s=(0.0, 0.001, 0.0), load_s=(0.0, 0.003), round_noise=0.0, sample_noise=0.0)

@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from bench.measure.continuation import require_same
-from bench.measure.header import open_record
-from bench.measure.identity import compare_models, digest_config, digest_weights
-from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec
-from bench.measure.record import RunRecord, read_run
+from bench.measure.conditions.fingerprint import compare_models, digest_config, digest_weights
+from bench.measure.conditions.header import open_record
+from bench.measure.resume import require_same
 from bench.measure.setup import work_out
+from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
+from bench.record.run import RunRecord, read_run
 from tests.test_cli import TINY
 
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from kvio.backends.protocol import Arrival, HostTarget, KVIOError, Read, Target
-from kvio.blocks import KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.jobs import Job, plan_jobs
-from kvio.layout import uniform_layout
-from kvio.loader import ChunkLoader, LoadSplit
-from kvio.presets import adapt_preset, find_preset
-from kvio.store import ChunkStore
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import uniform_layout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.blocks import KVBlocks
+from kvio.loading.loader import ChunkLoader, LoadSplit
+from kvio.loading.read_plan import Job, plan_jobs
+from kvio.protocol import Arrival, HostTarget, KVIOError, Read, Target
+from kvio.store.chunk_store import ChunkStore
 
 CPU = torch.device("cpu")
 LAYOUT = uniform_layout(4, 1024)

@@ -9,20 +9,20 @@ from typing import IO, Any
 import pytest
 
 import bench.measure.sweep
-from bench.arms.case import Case
 from bench.measure.clock import VirtualClock
-from bench.measure.jobs import CaseRefused, JobDone, Message
-from bench.measure.plan import LoadSpec, Plan
-from bench.measure.policy import End
-from bench.measure.record import Notice, read_run
-from bench.measure.runner import run_rounds
+from bench.measure.processes.messages import CaseRefused, JobDone, Message
+from bench.measure.rounds import run_rounds
 from bench.measure.setup import work_out
 from bench.measure.sweep import _Held
-from bench.measure.writer import SampleWriter
-from kvio.backends import mooncake_server
-from kvio.backends.mooncake_server import Segment
-from kvio.backends.protocol import KVIOError
-from kvio.child import start_child
+from bench.record.plan import LoadSpec, Plan
+from bench.record.progress import End
+from bench.record.run import Notice, read_run
+from bench.record.sample import Case
+from bench.record.writer import SampleWriter
+from kvio.backends.mooncake import mooncake_master as mooncake_server
+from kvio.backends.mooncake.mooncake_master import Segment
+from kvio.child_process import start_child
+from kvio.protocol import KVIOError
 from tests.sweeps import make_run
 from tests.test_runner import Scripted, Silent, _rounds
 

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import bench.measure.checks
-from bench.arms.walk import Taken
+import bench.measure.worker.preflight_checks
+from bench.arms.file_cursor import Taken
 from bench.measure.clock import MonotonicClock, VirtualClock
+from bench.measure.conditions.header_notices import note_findings
 from bench.measure.costs import CostBook
-from bench.measure.jobs import (
+from bench.measure.preflight import Findings
+from bench.measure.processes.messages import (
     CheckDone,
     JobFailed,
     Message,
@@ -19,17 +21,15 @@ from bench.measure.jobs import (
     SeriesFailed,
     SettingFound,
 )
-from bench.measure.notices import note_findings
-from bench.measure.plan import LoadSpec, Plan
-from bench.measure.preflight import Findings
-from bench.measure.runner import Rounds
-from bench.measure.search import find_settings, plan_search
+from bench.measure.rounds import Rounds
+from bench.measure.session import Site
 from bench.measure.setup import LoadSeries, work_out
-from bench.measure.site import Site
 from bench.measure.stores import create_stores, plan_stores
-from bench.measure.trials import search_all
+from bench.measure.tuning.tuning_search import find_settings, plan_search
+from bench.measure.worker.tuning_reads import search_all
+from bench.record.plan import LoadSpec, Plan
 from kvio.errors import KVIOError
-from kvio.store import ChunkStore
+from kvio.store.chunk_store import ChunkStore
 from tests.sweeps import make_run
 from tests.test_cli import TINY
 from tests.test_preflight import Silent
@@ -55,10 +55,10 @@ def check_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...,
                 raise KVIOError(f"{load.name} is gone")
             return CheckDone(f"answer:{load.name}", {"passed": True})
 
-        monkeypatch.setattr("bench.measure.answers._check_answer", check_answer)
+        monkeypatch.setattr("bench.measure.worker.answers._check_answer", check_answer)
         plan = plan_of(tmp_path, TINY, loads=loads)
         job = PreflightJob(plan, (32,), case_limit_s=60, deadline_s=1e9, scratch_dir=tmp_path)
-        messages = bench.measure.checks.look_ahead(job, MonotonicClock())
+        messages = bench.measure.worker.preflight_checks.look_ahead(job, MonotonicClock())
         return [m for m in messages if isinstance(m, SeriesFailed) or getattr(m, "name", "")[:6] == "answer"]
 
     return check

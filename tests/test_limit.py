@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure import limit
-from bench.measure.limit import (
+from bench.machine import read_limit as limit
+from bench.machine.read_limit import (
     Controller,
     LimitRefusedError,
     ReadLimit,
     clean_stale_groups,
     find_controller,
 )
-from bench.measure.plan import LoadSpec, Plan
+from bench.measure.session import open_site
 from bench.measure.setup import work_out
-from bench.measure.site import open_site
-from kvio.pagecache import evict
+from bench.record.plan import LoadSpec, Plan
+from kvio.evidence.page_cache import evict
 from tests.places import memory_folder, require_disk
 
 SIZE_BYTES = 4 * 1024 * 1024
@@ -35,7 +35,7 @@ sys.stdin.readline()
 KILLED_OWNER = """
 import os, signal, sys
 from pathlib import Path
-from bench.measure.limit import ReadLimit
+from bench.machine.read_limit import ReadLimit
 print(ReadLimit(Path(sys.argv[1]), 1e6).group, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

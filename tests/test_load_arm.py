@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.arms.case import Case
+from bench.arms.chunk_reading import LoadSettings
+from bench.arms.file_cursor import FreshWalk, StoreWalk, Taken, tokens_to_load
 from bench.arms.load import LoadArm
-from bench.arms.proof import Resident
-from bench.arms.reading import LoadSettings
-from bench.arms.walk import FreshWalk, StoreWalk, Taken, tokens_to_load
-from kvio.backends.protocol import KVIOError, Read, ShortReadError
-from kvio.backends.setting import SimulatedDevice
-from kvio.blocks import POISON, KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.evidence import CacheState, EvidenceError, ReadCounters, require_plausible, require_written
-from kvio.layout import KVLayout, uniform_layout
-from kvio.presets import adapt_preset, find_preset
-from kvio.store import ChunkStore, VerificationError
+from bench.arms.read_evidence import Resident
+from bench.record.sample import Case
+from kvio.backends.config import SimulatedDevice
+from kvio.evidence.cold_evidence import EvidenceError, ReadCounters, require_plausible, require_written
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import KVLayout, uniform_layout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.blocks import POISON, KVBlocks
+from kvio.protocol import CacheState, KVIOError, Read, ShortReadError
+from kvio.store.chunk_store import ChunkStore, VerificationError
 
 CPU = torch.device("cpu")
 LAYOUT = uniform_layout(4, 1024)  # 8192 bytes per token

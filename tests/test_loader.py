@@ -12,15 +12,15 @@ import torch
 
 from kvio.backends import find_backend
 from kvio.backends.blocking import BlockingBackend, Reader
-from kvio.backends.protocol import KVIOError, Read, ShortReadError
-from kvio.backends.setting import BackendSetting, SimulatedDevice
-from kvio.blocks import POISON, KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.jobs import Job, by_chunk, collect, plan_jobs
-from kvio.layout import KVLayout, Plane, uniform_layout
-from kvio.loader import ChunkLoader
-from kvio.presets import PRESETS, adapt_preset, find_preset
-from kvio.store import ChunkStore
+from kvio.backends.config import BackendSetting, SimulatedDevice
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import KVLayout, Plane, uniform_layout
+from kvio.layout.presets import PRESETS, adapt_preset, find_preset
+from kvio.loading.blocks import POISON, KVBlocks
+from kvio.loading.loader import ChunkLoader
+from kvio.loading.read_plan import Job, by_chunk, collect, plan_jobs
+from kvio.protocol import KVIOError, Read, ShortReadError
+from kvio.store.chunk_store import ChunkStore
 
 CPU = torch.device("cpu")
 # three groups: unlimited, windows of 6 tokens, and a smaller plane; and states

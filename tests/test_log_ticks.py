@@ -5,8 +5,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from bench.show.figures import STYLE
-from bench.show.log_ticks import plain_log_axis
+from bench.report.figures.crossover_figure import STYLE
+from bench.report.figures.log_ticks import plain_log_axis
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from bench.__main__ import main
-from bench.analyse.costmodel import CostModel
-from bench.analyse.describe_machine import Setting, build_model
-from bench.analyse.longctx import attend_to_all, longctx_tables, series_to
-from bench.catalog.config import resolve_model
-from bench.catalog.devices import read_devices
-from bench.show.longctx_figure import draw_longctx, write_longctx_figure
-from bench.show.longctx_text import longctx_text
-from bench.show.tables import records
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.resolve import resolve_model
+from bench.predict.cost_model import CostModel
+from bench.predict.longctx import attend_to_all, longctx_tables, series_to
+from bench.predict.machine_spec import Setting, build_model
+from bench.report.figures.longctx_figure import draw_longctx, write_longctx_figure
+from bench.report.text.longctx_text import longctx_text
+from bench.report.text.planning_text import records
 
 ROOT = Path(__file__).parent.parent
 MAVERICK = resolve_model("llama-4-maverick")

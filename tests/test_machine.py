@@ -11,9 +11,8 @@ import psutil
 import pynvml
 import pytest
 
-from bench.measure import gpus
-from bench.measure.gpus import GpuFacts, name_cuda_version, name_throttle_reasons, read_gpus
-from bench.measure.machine import (
+from bench.machine import gpus
+from bench.machine.facts import (
     MachineFacts,
     NoiseFacts,
     comparable,
@@ -23,6 +22,7 @@ from bench.measure.machine import (
     machine_slug,
     read_isa,
 )
+from bench.machine.gpus import GpuFacts, name_cuda_version, name_throttle_reasons, read_gpus
 
 H200 = GpuFacts(
     name="NVIDIA H200",

@@ -32,7 +32,7 @@ def _end(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
 def test_ctrl_c_is_one_line_and_exit_code_1_in_every_verb(
     verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(import_module(f"bench.verbs.{verb}"), verb, _interrupted)
+    monkeypatch.setattr(import_module(f"bench.cli.{verb}_command"), verb, _interrupted)
     assert _end(monkeypatch, verb) == 1
     assert capsys.readouterr() == ("", "kvcross: interrupted\n")
 
@@ -67,7 +67,7 @@ def test_a_sweep_that_is_interrupted_while_its_header_is_made_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bench.measure.header.describe_software", _interrupted)
+    monkeypatch.setattr("bench.measure.conditions.header.describe_software", _interrupted)
     assert _end(monkeypatch, "sweep", "qwen3-8b", "--backend", "simulated") == 1
     assert capsys.readouterr().err == "kvcross: interrupted\n"
     assert list(tmp_path.glob("results/*/*/*")) == []

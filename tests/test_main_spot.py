@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Analysis
-from bench.measure.record import Notice
-from bench.show.noticed import suspect_codes
-from bench.show.spots import main_spot
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Analysis
+from bench.record.run import Notice
+from bench.report.notice_text import suspect_codes
+from bench.report.text.main_answer import main_spot
 from tests.sweeps import make_run, make_samples
 
 NOTHING = Analysis((), (), (), ())

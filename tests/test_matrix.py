@@ -10,18 +10,18 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from bench.analyse.describe_machine import Setting, build_model
-from bench.analyse.matrix import MatrixCell, choose_ranks, fill_matrix, matrix_frame, trace_bandwidth
-from bench.analyse.modelled import find_whole, gap_whole
-from bench.analyse.spread import Spread
-from bench.catalog.config import resolve_model
-from bench.catalog.devices import read_devices
-from bench.catalog.fields import CatalogError
-from bench.measure.plan import PlanError
-from bench.show.calculated import PlaceError
-from bench.show.matrix_figure import count_missing, draw_curves, draw_matrix
-from bench.show.numbers import round_digits
-from bench.verbs.matrix import CURVE_COLUMNS, matrix
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.fields import CatalogError
+from bench.catalog.models.resolve import resolve_model
+from bench.cli.matrix_command import CURVE_COLUMNS, matrix
+from bench.predict.bounded import Spread
+from bench.predict.machine_spec import Setting, build_model
+from bench.predict.matrix import MatrixCell, choose_ranks, fill_matrix, matrix_frame, trace_bandwidth
+from bench.predict.prediction import find_whole, gap_whole
+from bench.record.plan import PlanError
+from bench.record.units import round_digits
+from bench.report.calculated import PlaceError
+from bench.report.figures.matrix_figure import count_missing, draw_curves, draw_matrix
 
 ROOT = Path(__file__).parent.parent
 LLAMA = resolve_model("llama-3.1-8b")

@@ -7,17 +7,17 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from bench.analyse.answer import Crossing, Estimate, SweetSpot
-from bench.analyse.describe_machine import Setting, build_model
-from bench.analyse.matrix import MatrixCell, choose_dtype, fill_matrix, with_spot
-from bench.analyse.modelled import answer
-from bench.catalog.config import describe_config, read_catalogue, resolve_model
-from bench.catalog.devices import Devices, read_devices
-from bench.catalog.fields import CatalogError
-from bench.measure.record import Notice, write_run
-from bench.measure.writer import SampleWriter
-from bench.show.matrix_figure import draw_matrix, say_cell
-from bench.verbs.matrix import matrix
+from bench.catalog.devices.device_catalog import Devices, read_devices
+from bench.catalog.models.fields import CatalogError
+from bench.catalog.models.resolve import describe_config, read_catalogue, resolve_model
+from bench.cli.matrix_command import matrix
+from bench.estimate.results import Crossing, Estimate, SweetSpot
+from bench.predict.machine_spec import Setting, build_model
+from bench.predict.matrix import MatrixCell, choose_dtype, fill_matrix, with_spot
+from bench.predict.prediction import answer
+from bench.record.run import Notice, write_run
+from bench.record.writer import SampleWriter
+from bench.report.figures.matrix_figure import draw_matrix, say_cell
 from tests.sweeps import make_run, make_samples
 from tests.tiny_configs import TINY_CONFIGS
 

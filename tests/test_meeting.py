@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.arms.meeting import Meeting, PieceSizes, choose_sizes
-from kvio.jobs import Job
+from bench.arms.hybrid_split import Meeting, PieceSizes, choose_sizes
+from kvio.loading.read_plan import Job
 
 
 def _job(number: int | None) -> Job:

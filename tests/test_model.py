@@ -4,17 +4,17 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from bench.arms.checkpoint import WeightsError
-from bench.arms.memory import MemoryShortError, keep_freed_memory, require_memory
-from bench.arms.model import (
+from bench.arms.model.build import (
     UnsupportedArchitectureError,
     build_model,
     describe_model,
     find_layers,
     read_config,
 )
-from bench.arms.weights import POOL_ELEMENTS, fill_normal
-from bench.catalog.geometry import LayerKind
+from bench.arms.model.checkpoint import WeightsError
+from bench.arms.model.memory import MemoryShortError, keep_freed_memory, require_memory
+from bench.arms.model.weights import POOL_ELEMENTS, fill_normal
+from bench.catalog.models.geometry import LayerKind
 from tests.architectures import BASE, CONFIGS, build_small
 
 CPU = torch.device("cpu")

@@ -5,14 +5,14 @@ from dataclasses import fields
 
 import pytest
 
-from bench.analyse.answer import Estimate
-from bench.analyse.costmodel import CostModel
-from bench.analyse.describe_machine import Setting, build_model
-from bench.analyse.matrix import choose_ranks
-from bench.analyse.modelled import answer, faster_arm, find_marginal, find_whole, point_at
-from bench.catalog.config import resolve_model
-from bench.catalog.devices import read_devices
-from bench.show.modelled import answer_text
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.resolve import resolve_model
+from bench.estimate.results import Estimate
+from bench.predict.cost_model import CostModel
+from bench.predict.machine_spec import Setting, build_model
+from bench.predict.matrix import choose_ranks
+from bench.predict.prediction import answer, faster_arm, find_marginal, find_whole, point_at
+from bench.report.text.prediction_text import answer_text
 
 LENGTHS = (64, 300, 1024, 2048, 20_000, 131_072)
 MODELS = (

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.measure.moment import Moment, read_busy_s, read_moment, read_own_s
-from kvio.blockdev import BlockDevice
-from kvio.physical import PhysicalDevice
-from kvio.traffic import Traffic
+from bench.machine.counters import Moment, read_busy_s, read_moment, read_own_s
+from kvio.evidence.disk import PhysicalDevice
+from kvio.evidence.io_counters import Traffic
+from kvio.evidence.storage_device import BlockDevice
 
 # user nice system idle iowait irq softirq steal guest guest_nice, in ticks
 STAT = """cpu  9999 9999 9999 9999 9999 9999 9999 9999 9999 0

@@ -13,19 +13,21 @@ import numpy as np
 import psutil
 import pytest
 
-from kvio.backends import find_backend, mooncake_client, mooncake_probe
-from kvio.backends.bucket import ObjectError
-from kvio.backends.hosttarget import make_host_target
-from kvio.backends.mooncake import _KEPT, MooncakeBackend
-from kvio.backends.mooncake_address import INSTALL, read_mooncake
-from kvio.backends.mooncake_client import LIBRARIES, StoreClient, close_clients, shared_client
-from kvio.backends.mooncake_depot import Keys, MooncakeDepot, Placed, owned_prefix
-from kvio.backends.mooncake_server import ADDRESS_NAME, OwnMaster, Segment
-from kvio.backends.protocol import KVIOError, Read, ShortReadError
-from kvio.backends.setting import BackendSetting
-from kvio.depot import CONTAINER_PREFIX
-from kvio.presets import find_preset
-from kvio.scratch import clean_stale, open_scratch
+from kvio.backends import find_backend
+from kvio.backends.config import BackendSetting
+from kvio.backends.mooncake import mooncake_client
+from kvio.backends.mooncake import mooncake_selftest as mooncake_probe
+from kvio.backends.mooncake.mooncake_address import INSTALL, read_mooncake
+from kvio.backends.mooncake.mooncake_backend import _KEPT, MooncakeBackend
+from kvio.backends.mooncake.mooncake_client import LIBRARIES, StoreClient, close_clients, shared_client
+from kvio.backends.mooncake.mooncake_master import ADDRESS_NAME, OwnMaster, Segment
+from kvio.backends.mooncake.mooncake_placement import Keys, MooncakeDepot, Placed, owned_prefix
+from kvio.backends.s3.bucket import ObjectError
+from kvio.hosttarget import make_host_target
+from kvio.layout.object_places import CONTAINER_PREFIX
+from kvio.layout.presets import find_preset
+from kvio.protocol import KVIOError, Read, ShortReadError
+from kvio.store.scratch import clean_stale, open_scratch
 from tests.servers import MOONCAKE_BYTES, MooncakeServer, require_mooncake, shared_mooncake
 
 CONTENT = np.random.default_rng(5).bytes(20_000)
@@ -280,8 +282,8 @@ def test_withdrawing_removes_this_run_and_nothing_else(options: dict[str, str], 
 PLACE = """
 import json, signal, sys
 from pathlib import Path
-from kvio.backends.mooncake_depot import MooncakeDepot
-from kvio.scratch import open_scratch
+from kvio.backends.mooncake.mooncake_placement import MooncakeDepot
+from kvio.store.scratch import open_scratch
 with open_scratch(Path(sys.argv[1])) as scratch:
     (scratch / "store-0").mkdir()
     path = scratch / "store-0" / "chunk-000000.kv"

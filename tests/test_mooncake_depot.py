@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kvio.backends import mooncake_depot
-from kvio.backends.mooncake_address import MooncakeAddress
-from kvio.backends.mooncake_depot import MooncakeDepot, owned_prefix
-from kvio.backends.objects import ObjectDepot
-from kvio.backends.protocol import KVIOError
-from kvio.scratch import open_scratch
+from kvio.backends.mooncake import mooncake_placement as mooncake_depot
+from kvio.backends.mooncake.mooncake_address import MooncakeAddress
+from kvio.backends.mooncake.mooncake_placement import MooncakeDepot, owned_prefix
+from kvio.backends.s3.object_placement import ObjectDepot
+from kvio.protocol import KVIOError
+from kvio.store.scratch import open_scratch
 
 OPTIONS = {"master": "127.0.0.1:1", "prefix": "kv"}
 

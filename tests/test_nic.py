@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kvio.nic import Interface, find_interface
+from kvio.evidence.network_link import Interface, find_interface
 
 Found = namedtuple("Found", "address")
 

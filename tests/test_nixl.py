@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kvio.backends import find_backend, nixl_probe
-from kvio.backends.nixl_plugin import load_nixl, read_queue
-from kvio.backends.protocol import KVIOError
+from kvio.backends import find_backend
+from kvio.backends.nixl import nixl_selftest as nixl_probe
+from kvio.backends.nixl.nixl_plugin import load_nixl, read_queue
+from kvio.protocol import KVIOError
 
 MADE = find_backend("nixl")
 
@@ -37,7 +38,7 @@ def test_a_probe_whose_bytes_differ_says_so(tmp_path: Path, monkeypatch: pytest.
 def test_without_the_wheel_the_probe_says_what_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvio.backends.nixl_plugin.WHEELS", ("kvcross_absent",))
+    monkeypatch.setattr("kvio.backends.nixl.nixl_plugin.WHEELS", ("kvcross_absent",))
     with pytest.raises(KVIOError, match="nixl is not installed"):
         load_nixl()
     for name in ("nixl", "nixl-gds", "nixl-obj"):

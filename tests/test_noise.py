@@ -5,10 +5,21 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bench.analyse.noise import VarianceComponents, pooled_half_width, predict_half_width, variance_components
-from bench.arms.case import Case, Outcome
-from bench.measure.record import Sample
-from bench.show.noise import draw_components, draw_narrowing, draw_rounds, noise_frame, say_noise
+from bench.estimate.noise import (
+    VarianceComponents,
+    pooled_half_width,
+    predict_half_width,
+    variance_components,
+)
+from bench.record.run import Sample
+from bench.record.sample import Case, Outcome
+from bench.report.figures.noise_figure import (
+    draw_components,
+    draw_narrowing,
+    draw_rounds,
+    noise_frame,
+    say_noise,
+)
 from tests.sweeps import make_samples
 
 

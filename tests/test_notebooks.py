@@ -7,10 +7,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from bench.measure.record import RecordError, write_run
-from bench.measure.writer import SampleWriter
-from bench.show.folder import find_results, open_results
-from bench.show.looks import UNBROKEN_TEXT
+from bench.record.result_folders import find_results, open_results
+from bench.record.run import RecordError, write_run
+from bench.record.writer import SampleWriter
+from bench.report.figures.style import UNBROKEN_TEXT
 from tests.sweeps import make_run, make_samples
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 
@@ -68,7 +68,7 @@ def test_a_notebook_runs_on_any_result_folder(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path.stem.startswith("01"):
-        pytest.importorskip("bench.analyse.analysis")
+        pytest.importorskip("bench.estimate.analysis")
     said = run_notebook(path, make_folder(tmp_path / "run"), tmp_path, monkeypatch)
     for words in SAID[path.stem]:
         assert words in said

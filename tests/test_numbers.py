@@ -2,19 +2,17 @@ import math
 
 import pytest
 
-from bench.analyse.answer import Estimate
-from bench.show.numbers import (
+from bench.estimate.results import Estimate
+from bench.record.units import (
     format_bytes,
     format_fact,
     format_rate,
-    format_ratio_estimate,
     format_seconds,
-    format_seconds_estimate,
     format_tokens,
-    format_tokens_estimate,
     printable,
     round_digits,
 )
+from bench.report.text.format import format_ratio_estimate, format_seconds_estimate, format_tokens_estimate
 
 
 @pytest.mark.parametrize(

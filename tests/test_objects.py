@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from kvio.backends import find_backend
-from kvio.backends.bucket import PAST_THE_END, Bucket, ObjectError, say_cause
-from kvio.backends.bucket_address import read_address
-from kvio.backends.endmark import find_marked, mark_ends
-from kvio.backends.nixl_plugin import load_nixl
-from kvio.backends.objects import ObjectDepot, describe_owner, object_key
-from kvio.backends.protocol import KVIOError, Read, ShortReadError
-from kvio.backends.s3 import S3Reader
-from kvio.backends.setting import BackendSetting
-from kvio.buffers import HostBuffer
-from kvio.nic import Interface, find_interface
-from kvio.scratch import clean_stale, open_scratch
+from kvio.backends.config import BackendSetting
+from kvio.backends.nixl.endmark import find_marked, mark_ends
+from kvio.backends.nixl.nixl_plugin import load_nixl
+from kvio.backends.s3.bucket import PAST_THE_END, Bucket, ObjectError, say_cause
+from kvio.backends.s3.bucket_address import read_address
+from kvio.backends.s3.object_placement import ObjectDepot, describe_owner, object_key
+from kvio.backends.s3.s3_backend import S3Reader
+from kvio.evidence.network_link import Interface, find_interface
+from kvio.host_buffers import HostBuffer
+from kvio.protocol import KVIOError, Read, ShortReadError
+from kvio.store.scratch import clean_stale, open_scratch
 from tests.servers import S3Server, require_s3, shared_s3
 
 CONTENT = np.random.default_rng(5).bytes(20_000)
@@ -208,8 +208,8 @@ def test_withdrawing_removes_this_run_and_nothing_else(options: dict[str, str], 
 PLACE = """
 import signal, sys
 from pathlib import Path
-from kvio.backends.objects import ObjectDepot
-from kvio.scratch import open_scratch
+from kvio.backends.s3.object_placement import ObjectDepot
+from kvio.store.scratch import open_scratch
 options = dict(zip(("endpoint", "bucket", "prefix"), sys.argv[2:]))
 with open_scratch(Path(sys.argv[1])) as scratch:
     (scratch / "store-0").mkdir()

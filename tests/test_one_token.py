@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.policy import choose_lengths
-from bench.analyse.select import select_load
-from bench.analyse.tune import search_settings
-from bench.arms.case import Outcome
-from bench.measure.plan import LoadSpec, Plan, SimulationSpec
-from bench.measure.record import SeriesInfo, read_samples
+from bench.estimate.length_policy import choose_lengths
+from bench.estimate.valid_samples import select_load
 from bench.measure.sweep import Hands, run_sweep
+from bench.measure.tuning.tuning_rule import search_settings
+from bench.record.plan import LoadSpec, Plan, SimulationSpec
+from bench.record.run import SeriesInfo, read_samples
+from bench.record.sample import Outcome
 from tests.sweeps import make_run
 from tests.test_runner import Silent
 

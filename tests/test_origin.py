@@ -1,6 +1,6 @@
 """What a report says of where its figures come from."""
 
-from bench.show.origin import check_rows
+from bench.report.provenance import check_rows
 from tests.sweeps import make_run
 
 

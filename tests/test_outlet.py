@@ -10,11 +10,12 @@ import typer
 from typer.testing import CliRunner
 
 import bench.__main__
-from bench.measure.record import Notice, write_run
-from bench.measure.writer import SampleWriter
-from bench.show.facts import data_path
-from bench.verbs import compare, report
-from bench.verbs.options import Outlet
+from bench.cli import compare_command as compare
+from bench.cli import report_command as report
+from bench.cli.options import Outlet
+from bench.record.run import Notice, write_run
+from bench.record.writer import SampleWriter
+from bench.report.run_facts import data_path
 from tests.tier_sweeps import MEMORY, NEVER, make_tier_run, make_tier_samples
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b31mname\nline"

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.analyse.capacity import Cache
-from bench.analyse.reuse.trace import Trace, build_trace
-from bench.catalog.config import resolve_model
-from bench.verbs.own_rate import find_own_rate
-from bench.verbs.size_question import find_rate, read_requests
+from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.resolve import resolve_model
+from bench.reuse.trace import Trace, build_trace
+from bench.sizing.own_rate import find_own_rate
+from bench.sizing.size_scenario import find_rate, read_requests
 
 
 def _trace(*times_s: float) -> Trace:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kvio import pagecache
-from kvio.pagecache import evict, resident_bytes, warm
+from kvio.evidence import page_cache as pagecache
+from kvio.evidence.page_cache import evict, resident_bytes, warm
 from tests.places import memory_folder, require_disk
 
 SIZE_BYTES = 3 * 1024 * 1024 + 100

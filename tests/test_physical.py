@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure.provable import foresee_storage
-from bench.measure.storage_findings import examine_storage
-from kvio.blockdev import BlockDevice, Storage
-from kvio.evidence import ReadCounters, prove_cache_state
-from kvio.physical import PhysicalDevice, describe_physical
+from bench.machine.doctor.storage_findings import examine_storage
+from bench.measure.conditions.storage_check import foresee_storage
+from kvio.evidence.cold_evidence import ReadCounters, prove_cache_state
+from kvio.evidence.disk import PhysicalDevice, describe_physical
+from kvio.evidence.storage_device import BlockDevice, Storage
 from tests.test_provable import _setup
 
 PCI = "pci0000:00/0000:00:01.0/0000:01:00.0"
@@ -108,8 +108,8 @@ def test_a_device_that_proves_nothing_is_told_before_the_sweep_and_by_the_doctor
 ) -> None:
     disk = PhysicalDevice("sda", "8:0", model="LIO-ORG disk", transport="network")
     storage = Storage("xfs", BlockDevice("sda1", "8:1", ("8:0",), (disk,)), (), in_guest=False)
-    for room in ("provable", "storage_findings"):
-        monkeypatch.setattr(f"bench.measure.{room}.describe_storage", lambda path: storage)
+    for room in ("measure.conditions.storage_check", "machine.doctor.storage_findings"):
+        monkeypatch.setattr(f"bench.{room}.describe_storage", lambda path: storage)
     where = f"{tmp_path} is on xfs on sda1 (LIO-ORG disk, network)"
     why = "the device below is on a network: a server there may have had the bytes in memory, or not"
     (notice,) = foresee_storage(_setup("posix"), tmp_path)

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from kvio.backends import BACKENDS, find_backend
-from kvio.backends.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError
-from kvio.backends.setting import BackendSetting, HostMemory
-from kvio.pinned import NO_GPU, PinnedBackend, PinnedMemory
-from kvio.spans import Span
+from kvio.backends.config import BackendSetting, HostMemory
+from kvio.backends.local.hostmem_pinned import NO_GPU, PinnedBackend, PinnedMemory
+from kvio.file_ranges import Span
+from kvio.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError
 from tests.test_buffers import RecordingRegistrar
 
 

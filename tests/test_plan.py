@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from bench.measure.plan import Plan, PlanError, parse_lengths, require_lengths
+from bench.record.plan import Plan, PlanError, parse_lengths, require_lengths
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench.analyse.pointdoubts import find_doubts
-from bench.arms.case import Outcome
+from bench.estimate.pointdoubts import find_doubts
+from bench.record.sample import Outcome
 
 STEADY = dict.fromkeys(range(8), 1.0)
 NOISE = (1.0, 1.3, 0.8, 1.2, 0.7, 1.1, 0.9, 1.4)

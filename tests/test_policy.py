@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.analyse.policy import choose_lengths
-from bench.analyse.simulate import Noise, Setting, Truth, draw_samples
-from bench.measure.plan import Plan
-from bench.measure.policy import End, Progress
-from bench.measure.record import RunRecord, SeriesInfo
+from bench.estimate.length_policy import choose_lengths
+from bench.record.plan import Plan
+from bench.record.progress import End, Progress
+from bench.record.run import RunRecord, SeriesInfo
+from tests.simulate import Noise, Setting, Truth, draw_samples
 
 ALLOWED = tuple(range(256, 8193, 256))
 GRID = (256, 512, 1024, 2048, 4096, 8192)

@@ -12,12 +12,12 @@ import typer
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from bench.analyse.answer import Crossing, Estimate, SweetSpot
-from bench.analyse.sweepmodel import usable_points
-from bench.catalog.devices import HERE
-from bench.measure.record import read_run, read_samples
-from bench.show.modelled import say_spot
-from bench.verbs.predict import predict
+from bench.cli.predict_command import predict
+from bench.estimate.results import Crossing, Estimate, SweetSpot
+from bench.predict.published import PUBLISHED
+from bench.predict.sweep_model import usable_points
+from bench.record.run import read_run, read_samples
+from bench.report.text.prediction_text import say_spot
 from kvio.errors import UserError
 from tests.reference import find_plain
 from tests.tiny_configs import TINY_CONFIGS
@@ -102,14 +102,14 @@ def test_a_sweep_predicts_other_storages_and_lengths_and_marks_what_it_extrapola
 
 
 def test_check_ends_with_the_median_error_over_the_rows_that_count() -> None:
-    lines = _run("check", str(HERE / "published.csv"), "--calibrate", "A10k,A40k,A100k").splitlines()
+    lines = _run("check", str(PUBLISHED), "--calibrate", "A10k,A40k,A100k").splitlines()
     assert re.fullmatch(r"median error: \d+\.\d % over 14 rows", lines[-1])
     assert sum(": refused: " in line for line in lines) == 23
     assert any(line.startswith("A1k: calibrated: load_s ") for line in lines)
 
 
 def test_a_file_of_refused_rows_alone_fails(tmp_path: Path) -> None:
-    rows = (HERE / "published.csv").read_text().splitlines()
+    rows = (PUBLISHED).read_text().splitlines()
     path = tmp_path / "rows.csv"
     path.write_text("\n".join([rows[0], *(row for row in rows if row.startswith("GKE"))]) + "\n")
     app = typer.Typer()
@@ -156,7 +156,7 @@ def test_a_device_of_the_user_is_found_in_his_file(tmp_path: Path) -> None:
         ((*LLAMA, "--ssd", "dram", "--chunk-tokens", "9999999999"), "--chunk-tokens 9999999999 is more than"),
         ((*LLAMA, "--bandwidth", "9" * 400 + "GB/s"), "is not a rate"),
         (("--model", "", "--gpu", "H100", "--ssd", "dram"), "model '' is no catalogue key"),
-        (("check", str(HERE / "published.csv"), "--calibrate", ","), "--calibrate names no row"),
+        (("check", str(PUBLISHED), "--calibrate", ","), "--calibrate names no row"),
         (("check", "nowhere.csv"), "nowhere.csv: No such file"),
     ],
     ids=lambda value: "-".join(value)[:40] if isinstance(value, tuple) else None,

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from bench.arms.cache import CacheMismatchError, CapacityError, sub_layout
-from bench.arms.model import BuiltModel
+from bench.arms.model.build import BuiltModel
+from bench.arms.model.kv_cache import CacheMismatchError, CapacityError, sub_layout
 from bench.arms.prefill import Prefill, PrefixTooLongError, draw_tokens, prefill_over
-from kvio.blocks import KVBlocks
-from kvio.layout import KVLayout, Plane, uniform_layout
+from kvio.layout.planes import KVLayout, Plane, uniform_layout
+from kvio.loading.blocks import KVBlocks
 from tests.architectures import CONFIGS, build_small, full_layout, layout_of
 
 CPU = torch.device("cpu")

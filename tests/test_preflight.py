@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.arms.case import Case
 from bench.measure.clock import VirtualClock
 from bench.measure.costs import CostBook
-from bench.measure.jobs import (
+from bench.measure.preflight import Findings, longest_within, require_budget, run_preflight, walk_lengths
+from bench.measure.prepare_rounds import long_enough, look_ahead
+from bench.measure.processes.messages import (
     CaseCost,
     CaseRefused,
     CheckDone,
@@ -18,13 +19,12 @@ from bench.measure.jobs import (
     Message,
     PreflightJob,
 )
-from bench.measure.plan import Plan, PlanError
-from bench.measure.preflight import Findings, longest_within, require_budget, run_preflight, walk_lengths
-from bench.measure.prepare import long_enough, look_ahead
-from bench.measure.record import Notice, Sample
-from bench.measure.runner import MeasureError
+from bench.measure.rounds import MeasureError
+from bench.measure.session import Site
 from bench.measure.setup import work_out
-from bench.measure.site import Site
+from bench.record.plan import Plan, PlanError
+from bench.record.run import Notice, Sample
+from bench.record.sample import Case
 
 CASE = Case("recompute", "recompute", 64)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure import probe
-from bench.measure.probe import PROBE_BYTES, probe_storage
+from bench.machine import storage_probe as probe
+from bench.machine.storage_probe import PROBE_BYTES, probe_storage
 from tests.places import memory_folder, require_disk
 
 

@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from bench.show.progress import SweepProgress
+from bench.report.progress_bar import SweepProgress
 from tests.sweeps import make_samples
 
 SAMPLES = make_samples(tokens=(8192,), num_rounds=1, num_samples=2)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure import provable
-from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec
-from bench.measure.provable import foresee_storage
+from bench.measure.conditions import storage_check as provable
+from bench.measure.conditions.storage_check import foresee_storage
 from bench.measure.setup import Setup, work_out
-from kvio.blockdev import BlockDevice, Storage
-from kvio.evidence import ReadCounters
-from kvio.physical import PhysicalDevice
+from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
+from kvio.evidence.cold_evidence import ReadCounters
+from kvio.evidence.disk import PhysicalDevice
+from kvio.evidence.storage_device import BlockDevice, Storage
 from tests.places import memory_folder, require_disk
 
 

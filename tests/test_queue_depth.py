@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from bench.measure.plan import LoadSpec, Plan, PlanError
 from bench.measure.queue_depth import QueueDepth, spread_depth, spread_evenly
 from bench.measure.setup import RECOMPUTE, work_out
+from bench.record.plan import LoadSpec, Plan, PlanError
 from kvio.backends import BACKENDS
 
 POSIX = BACKENDS["posix"]

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.describe_machine import Setting, build_model
-from bench.analyse.rates import LINK_SHARE, find_compute, find_link, find_storage_rate
-from bench.catalog.config import resolve_model
-from bench.catalog.devices import Devices, read_devices
-from bench.catalog.fields import CatalogError
+from bench.catalog.devices.device_catalog import Devices, read_devices
+from bench.catalog.models.fields import CatalogError
+from bench.catalog.models.resolve import resolve_model
+from bench.predict.machine_spec import Setting, build_model
+from bench.predict.rates import LINK_SHARE, find_compute, find_link, find_storage_rate
 
 NEW = '[gpus.new]\nname = "New"\nbf16_flops_per_s = 1e15\nlink = "pcie5-x16"\n'
 KERNEL = "source = 'lab'\ngemm_low = 5e14\ngemm_high = 6e14\n"

@@ -10,24 +10,25 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.measure.plan import LoadSpec, Plan
 from bench.measure.setup import work_out
-from bench.show.fio_match import differences, reading_of, say_job
-from kvio.backends import BACKENDS, gds
+from bench.record.plan import LoadSpec, Plan
+from bench.report.fio_match import differences, reading_of, say_job
+from kvio.backends import BACKENDS
 from kvio.backends.blocking import BlockingBackend
-from kvio.backends.gds import MOST_READS, GdsBackend
-from kvio.backends.mooncake import MooncakeBackend
-from kvio.backends.nixl import NixlBackend
-from kvio.backends.protocol import NO_LIMIT, DeviceTarget, Read, most_reads
-from kvio.backends.setting import BackendSetting
-from kvio.backends.uring import UringBackend
-from kvio.blocks import KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.jobs import plan_jobs
-from kvio.loader import ChunkLoader
-from kvio.pinned import PinnedBackend
-from kvio.presets import adapt_preset, find_preset
-from kvio.store import ChunkStore
+from kvio.backends.config import BackendSetting
+from kvio.backends.gds import gds_backend as gds
+from kvio.backends.gds.gds_backend import MOST_READS, GdsBackend
+from kvio.backends.local.hostmem_pinned import PinnedBackend
+from kvio.backends.local.uring import UringBackend
+from kvio.backends.mooncake.mooncake_backend import MooncakeBackend
+from kvio.backends.nixl.nixl_backend import NixlBackend
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.blocks import KVBlocks
+from kvio.loading.loader import ChunkLoader
+from kvio.loading.read_plan import plan_jobs
+from kvio.protocol import NO_LIMIT, DeviceTarget, Read, most_reads
+from kvio.store.chunk_store import ChunkStore
 from tests.commands import call_bench
 from tests.sweeps import make_run
 from tests.test_fio_match import _as_fio_says

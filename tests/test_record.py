@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.arms.case import Case, Outcome
-from bench.measure.plan import Plan
-from bench.measure.record import (
+from bench.record.plan import Plan
+from bench.record.run import (
     COLUMNS,
     RecordError,
     RunRecord,
@@ -18,7 +17,8 @@ from bench.measure.record import (
     read_samples,
     write_run,
 )
-from bench.measure.writer import SampleWriter
+from bench.record.sample import Case, Outcome
+from bench.record.writer import SampleWriter
 
 
 def _sample(number: int) -> Sample:

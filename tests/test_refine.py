@@ -3,16 +3,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bench.analyse.band import RoundCurve, curve_of
-from bench.analyse.refine import (
+from bench.estimate.intervals import AnalysisError
+from bench.estimate.next_lengths import (
     RefineState,
     coarse_grid,
     next_lengths,
     predict_cost_s,
     should_stop,
 )
-from bench.analyse.simulate import Noise, Setting, Truth, measure_round
-from bench.analyse.stats import AnalysisError
+from bench.estimate.round_curves import RoundCurve, curve_of
+from tests.simulate import Noise, Setting, Truth, measure_round
 
 GRID = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 QUIET = Noise(0.01, sample=0.01)

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from bench.measure.plan import LoadSpec, Plan
-from bench.measure.record import Notice, write_run
+from bench.cli.report_command import finish
 from bench.measure.remedies import say_remedies
-from bench.measure.writer import SampleWriter
-from bench.verbs.report import finish
+from bench.record.plan import LoadSpec, Plan
+from bench.record.run import Notice, write_run
+from bench.record.writer import SampleWriter
 from tests.sweeps import make_run
 
 

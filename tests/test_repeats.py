@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Crossing, Estimate
-from bench.measure.record import Sample
-from bench.show.caption import caption
-from bench.show.repeats import say_repeats
-from bench.show.sentence import describe_answer
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Crossing, Estimate
+from bench.record.run import Sample
+from bench.report.figures.caption import caption
+from bench.report.text.repeats import say_repeats
+from bench.report.text.sentence import describe_answer
 from tests.sweeps import make_run, make_samples
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.answer import Analysis
-from bench.measure.record import Notice
-from bench.show.report import render_report, write_report
-from bench.show.sections import suspect_lines
+from bench.estimate.results import Analysis
+from bench.record.run import Notice
+from bench.report.html import render_report, write_report
+from bench.report.sections import suspect_lines
 from tests.sweeps import make_analysis, make_notice, make_run, make_samples, make_spot
 
 SAMPLES = make_samples(num_rounds=2, num_samples=2)

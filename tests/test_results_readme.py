@@ -1,11 +1,11 @@
 import re
 from pathlib import Path
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Analysis, Point
-from bench.analyse.frames import summary_frame, tier_frame
-from bench.analyse.tiers import make_tiers
-from bench.measure.record import COLUMNS, RunRecord
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Analysis, Point
+from bench.estimate.tiers import make_tiers
+from bench.record.run import COLUMNS, RunRecord
+from bench.report.frames import summary_frame, tier_frame
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 
 README = (Path(__file__).parent.parent / "results" / "README.md").read_text(encoding="utf-8")

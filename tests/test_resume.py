@@ -12,16 +12,21 @@ import pytest
 import typer
 
 from bench.__main__ import main
-from bench.analyse.policy import choose_lengths
-from bench.analyse.tune import search_settings
+from bench.cli.report_command import finish
+from bench.estimate.length_policy import choose_lengths
+from bench.machine.facts import NoiseFacts
 from bench.measure import sweep
 from bench.measure.clock import VirtualClock
-from bench.measure.continuation import Until
-from bench.measure.folder import hold_folder
-from bench.measure.header import open_record
-from bench.measure.machine import NoiseFacts
-from bench.measure.plan import LoadSpec, Plan, PlanError, SimulationSpec
-from bench.measure.record import (
+from bench.measure.conditions.header import open_record
+from bench.measure.processes.source import SimulatedSource
+from bench.measure.resume import Until
+from bench.measure.session import Site
+from bench.measure.setup import work_out
+from bench.measure.sweep import Hands, resume_sweep, run_sweep
+from bench.measure.tuning.tuning_rule import search_settings
+from bench.record.folder import hold_folder
+from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
+from bench.record.run import (
     BuiltLayers,
     Notice,
     RecordError,
@@ -30,11 +35,6 @@ from bench.measure.record import (
     read_samples,
     write_run,
 )
-from bench.measure.setup import work_out
-from bench.measure.site import Site
-from bench.measure.source import SimulatedSource
-from bench.measure.sweep import Hands, resume_sweep, run_sweep
-from bench.verbs.report import finish
 from tests.test_runner import Silent
 
 PLAN = Plan(
@@ -47,7 +47,7 @@ PLAN = Plan(
 HOLD = """
 import signal, sys
 from pathlib import Path
-from bench.measure.folder import hold_folder
+from bench.record.folder import hold_folder
 with hold_folder(Path(sys.argv[1])):
     print("held", flush=True)
     signal.pause()

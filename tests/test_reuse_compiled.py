@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bench.analyse.reuse import compiled
-from bench.analyse.reuse.compiled import NumbaMissingError, kernel, require_compiled
-from bench.analyse.reuse.priority import Queues, make_queues
+from bench.reuse import jit as compiled
+from bench.reuse.block_queue import Queues, make_queues
+from bench.reuse.jit import NumbaMissingError, kernel, require_compiled
 
 
 def test_plain_loops_write_into_the_arrays_that_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:

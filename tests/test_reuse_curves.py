@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Analysis, Crossing, Estimate, SweetSpot, Verdict
-from bench.analyse.reuse.curves import CurveError, prices_of_sweep, read_prices
-from bench.analyse.reuse.savings import price_hits
-from bench.measure.record import read_run, read_samples
-from bench.show.reuse_figure import loaded_rule
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Analysis, Crossing, Estimate, SweetSpot, Verdict
+from bench.record.run import read_run, read_samples
+from bench.report.figures.reuse_figure import loaded_rule
+from bench.reuse.prices import CurveError, prices_of_sweep, read_prices
+from bench.reuse.savings import price_hits
 from tests.reference import find_limited, read_crossover
 
 REFERENCE = find_limited()

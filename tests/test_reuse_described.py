@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analyse.costmodel import CostModel
-from bench.analyse.describe_machine import Setting, build_model
-from bench.analyse.modelled import answer
-from bench.analyse.reuse.described import prices_of_model
-from bench.analyse.reuse.savings import price_hits
-from bench.analyse.spread import Spread
-from bench.catalog.config import resolve_model
-from bench.catalog.devices import read_devices
-from bench.show.reuse_figure import loaded_rule
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.resolve import resolve_model
+from bench.predict.bounded import Spread
+from bench.predict.cost_model import CostModel
+from bench.predict.machine_spec import Setting, build_model
+from bench.predict.prediction import answer
+from bench.report.figures.reuse_figure import loaded_rule
+from bench.reuse.described import prices_of_model
+from bench.reuse.savings import price_hits
 
 LONGEST = 131_072
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from bench.analyse.reuse.savings import CostCurves, MeasuredCurve, Prices
-from bench.analyse.reuse.table import hit_table
-from bench.analyse.reuse.trace import build_trace
-from bench.show.reuse_figure import draw_reuse, draw_savings, write_reuse_figure
+from bench.predict.curve import MeasuredCurve
+from bench.report.figures.reuse_figure import draw_reuse, draw_savings, write_reuse_figure
+from bench.reuse.savings import CostCurves, Prices
+from bench.reuse.table import hit_table
+from bench.reuse.trace import build_trace
 
 TRACE = build_trace([[0, 1], [2, 3], [0, 1]], [8, 8, 8], block_tokens=4)
 

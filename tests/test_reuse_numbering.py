@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analyse.reuse import compiled, read, stack, trace
-from bench.analyse.reuse.numbering import FIRST_SLOTS, Numbering
-from bench.analyse.reuse.read import read_trace
-from bench.analyse.reuse.replay import replay
-from bench.analyse.reuse.stack import find_lru_hits
-from bench.analyse.reuse.trace import Trace
+from bench.reuse import jit as compiled
+from bench.reuse import lru_curve as stack
+from bench.reuse import read_trace as read
+from bench.reuse import trace
+from bench.reuse.eviction import replay
+from bench.reuse.lru_curve import find_lru_hits
+from bench.reuse.numbering import FIRST_SLOTS, Numbering
+from bench.reuse.read_trace import read_trace
+from bench.reuse.trace import Trace
 from tests.test_reuse_policies import chained_traces
 
 SLICE = Path(__file__).parent / "traces" / "mooncake_synthetic_400.jsonl"

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analyse.reuse.optimal import find_next_request
-from bench.analyse.reuse.replay import replay
-from bench.analyse.reuse.simulate import POLICIES, Policy, simulate
-from bench.analyse.reuse.stack import NEVER, find_lru_reach
-from bench.analyse.reuse.trace import Trace, Unit, build_trace
+from bench.reuse.eviction import replay
+from bench.reuse.lru_curve import NEVER, find_lru_reach
+from bench.reuse.optimal import find_next_request
+from bench.reuse.simulate_reuse import POLICIES, Policy, simulate
+from bench.reuse.trace import Trace, Unit, build_trace
 from tests.reuse_reference import (
     Request,
     leading_tokens,

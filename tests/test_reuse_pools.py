@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analyse.reuse import fleet
-from bench.analyse.reuse.fleet import FleetError, open_fleet
-from bench.analyse.reuse.pools import (
+from bench.reuse import fleet
+from bench.reuse.fleet import FleetError, open_fleet
+from bench.reuse.pools import (
     find_sessions,
     pool_per_instance,
     route_sessions,
     shared_pool,
     spread_round_robin,
 )
-from bench.analyse.reuse.simulate import POLICIES, Policy, simulate
-from bench.analyse.reuse.table import choose_capacities, hit_table
-from bench.analyse.reuse.trace import Trace, build_trace, select_requests
+from bench.reuse.simulate_reuse import POLICIES, Policy, simulate
+from bench.reuse.table import choose_capacities, hit_table
+from bench.reuse.trace import Trace, build_trace, select_requests
 from tests.reuse_reference import replay_slowly, requests_of
 from tests.test_reuse_policies import BLOCK_TOKENS, chained_traces
 

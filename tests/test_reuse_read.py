@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.analyse.reuse import read
-from bench.analyse.reuse.read import TraceError, read_trace
-from bench.analyse.reuse.trace import build_trace, merge_blocks
+from bench.reuse import read_trace as read
+from bench.reuse.read_trace import TraceError, read_trace
+from bench.reuse.trace import build_trace, merge_blocks
 
 SLICES = Path(__file__).parent / "traces"
 GOOD = {"timestamp": 0, "input_length": 1000, "output_length": 5, "hash_ids": [7, 9]}

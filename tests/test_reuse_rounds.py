@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from bench.analyse.reuse.depths import depth_table
-from bench.analyse.reuse.rounds import MultiRound, generate_conversations
-from bench.analyse.reuse.savings import CostCurves, FloatArray
-from bench.analyse.reuse.simulate import simulate
-from bench.analyse.reuse.tiers import Tier
+from bench.predict.curve import FloatArray
+from bench.reuse.conversations import MultiRound, generate_conversations
+from bench.reuse.hit_tables import depth_table
+from bench.reuse.savings import CostCurves
+from bench.reuse.simulate_reuse import simulate
+from bench.reuse.tier_hits import Tier
 
 PLAN = MultiRound(
     num_users=5,

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analyse.reuse.savings import CostCurves, FloatArray, MeasuredCurve, request_costs, total_costs
+from bench.predict.curve import FloatArray, MeasuredCurve
+from bench.reuse.savings import CostCurves, request_costs, total_costs
 
 
 def square(tokens: FloatArray) -> FloatArray:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.reuse.read import read_trace
-from bench.analyse.reuse.simulate import POLICIES, capacity_in_tokens, simulate
-from bench.analyse.reuse.table import hit_table
-from bench.analyse.reuse.trace import Trace, Unit, build_trace
+from bench.reuse.read_trace import read_trace
+from bench.reuse.simulate_reuse import POLICIES, capacity_in_tokens, simulate
+from bench.reuse.table import hit_table
+from bench.reuse.trace import Trace, Unit, build_trace
 from tests.reuse_reference import replay_slowly, requests_of
 
 SLICES = Path(__file__).parent / "traces"

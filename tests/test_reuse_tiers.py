@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analyse.reuse.pools import spread_round_robin
-from bench.analyse.reuse.read import read_trace
-from bench.analyse.reuse.simulate import simulate
-from bench.analyse.reuse.tiers import Tier, WritePolicy, simulate_tiers
-from bench.analyse.reuse.trace import Trace, build_trace
+from bench.reuse.pools import spread_round_robin
+from bench.reuse.read_trace import read_trace
+from bench.reuse.simulate_reuse import simulate
+from bench.reuse.tier_hits import Tier, WritePolicy, simulate_tiers
+from bench.reuse.trace import Trace, build_trace
 from tests.reuse_reference import requests_of
 from tests.test_reuse_policies import chained_traces
 

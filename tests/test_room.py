@@ -7,13 +7,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bench.analyse.capacity import Cache
-from bench.analyse.describe_machine import Setting, build_model
-from bench.analyse.gpumemory import RESERVE_SHARE, divide_gpu_memory
-from bench.analyse.room import fitting_tokens, memory_of, say_length, say_room
-from bench.catalog.config import resolve_model
-from bench.catalog.devices import read_devices
-from bench.verbs.predict import predict
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.gpu_memory import RESERVE_SHARE, divide_gpu_memory
+from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.resolve import resolve_model
+from bench.cli.predict_command import predict
+from bench.predict.machine_spec import Setting, build_model
+from bench.predict.memory_fit import fitting_tokens, memory_of, say_length, say_room
 from tests.reference import find_plain
 
 LLAMA = resolve_model("llama-3.1-8b")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.published import RowsError, read_rows
-from bench.analyse.rowcheck import RowOutcome, check_rows, median_error
-from bench.catalog.devices import HERE, read_devices
-from bench.show.modelled import outcome_lines
+from bench.catalog.devices.device_catalog import read_devices
+from bench.predict.published import PUBLISHED, RowsError, read_rows
+from bench.predict.published_check import RowOutcome, check_rows, median_error
+from bench.report.text.prediction_text import outcome_lines
 
 GOOD = {
     "id": "x",
@@ -202,7 +202,7 @@ def test_a_calibrated_setup_needs_no_rate_of_its_tier(tmp_path: Path) -> None:
 
 
 def test_the_published_file_has_no_cell_that_is_no_number() -> None:
-    assert [row.faults for row in read_rows(HERE / "published.csv") if row.faults] == []
+    assert [row.faults for row in read_rows(PUBLISHED) if row.faults] == []
 
 
 def test_a_row_on_a_gpu_of_unknown_memory_says_that_the_fit_was_not_checked(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.published import RowsError, read_rows
-from bench.analyse.rowcheck import RowOutcome, check_rows
-from bench.catalog.devices import read_devices
-from bench.show.modelled import outcome_lines
+from bench.catalog.devices.device_catalog import read_devices
+from bench.predict.published import RowsError, read_rows
+from bench.predict.published_check import RowOutcome, check_rows
+from bench.report.text.prediction_text import outcome_lines
 
 ROW = {
     "id": "x",

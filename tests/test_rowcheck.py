@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.published import Row, RowsError, read_rows
-from bench.analyse.rowcheck import check_rows
-from bench.catalog.devices import HERE, read_devices
-from bench.show.modelled import outcome_lines
+from bench.catalog.devices.device_catalog import read_devices
+from bench.predict.published import PUBLISHED, Row, RowsError, read_rows
+from bench.predict.published_check import check_rows
+from bench.report.text.prediction_text import outcome_lines
 
-PUBLISHED = HERE / "published.csv"
 GOOD = {
     "id": "x",
     "kind": "recompute_only",

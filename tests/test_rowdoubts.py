@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.analyse.rowdoubts import find_doubts
+from bench.predict.rowdoubts import find_doubts
 
 
 @pytest.mark.parametrize(

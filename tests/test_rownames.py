@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench.analyse.rownames import find_model, named_weights
-from bench.catalog.devices import read_devices
-from bench.catalog.fields import CatalogError
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.fields import CatalogError
+from bench.predict.rownames import find_model, named_weights
 
 
 @pytest.mark.parametrize(

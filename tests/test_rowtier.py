@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.analyse.rowtier import Tier, drive_name, read_tier, say_unstated
+from bench.predict.rowtier import Tier, drive_name, read_tier, say_unstated
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.arms.case import Case, Outcome
 from bench.measure.clock import Clock, VirtualClock
 from bench.measure.costs import CostBook
-from bench.measure.jobs import (
+from bench.measure.processes.messages import (
     CaseRefused,
     Job,
     JobDone,
@@ -21,13 +20,14 @@ from bench.measure.jobs import (
     SampleTaken,
     SeriesFailed,
 )
-from bench.measure.plan import Plan, SimulationSpec
-from bench.measure.policy import End, Policy, Progress
-from bench.measure.record import RunRecord, Sample, read_samples
-from bench.measure.runner import MeasureError, Rounds, run_rounds
-from bench.measure.sampling import measure_passes
-from bench.measure.source import SimulatedSource, Source
-from bench.measure.writer import SampleWriter
+from bench.measure.processes.source import SimulatedSource, Source
+from bench.measure.rounds import MeasureError, Rounds, run_rounds
+from bench.measure.worker.sampling import measure_passes
+from bench.record.plan import Plan, SimulationSpec
+from bench.record.progress import End, Policy, Progress
+from bench.record.run import RunRecord, Sample, read_samples
+from bench.record.sample import Case, Outcome
+from bench.record.writer import SampleWriter
 from kvio.errors import KVIOError
 
 SPEC = SimulationSpec(recompute_s=(0.0, 0.01, 0.0), load_s=(1.0, 0.0), round_noise=0.0, sample_noise=0.0)

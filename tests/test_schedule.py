@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from bench.arms.case import Case
-from bench.measure.schedule import fitting_lengths, samples_per_length, shuffle_round
+from bench.measure.budget import fitting_lengths, samples_per_length, shuffle_round
+from bench.record.sample import Case
 
 
 def _groups(lengths: list[int]) -> list[list[Case]]:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kvio.scratch import LOCK_NAME, TRIAL_PREFIX, ScratchError, clean_stale, count_live, open_scratch
+from kvio.store.scratch import LOCK_NAME, TRIAL_PREFIX, ScratchError, clean_stale, count_live, open_scratch
 
 HOLD = """
 import signal, sys
 from pathlib import Path
-from kvio.scratch import open_scratch
+from kvio.store.scratch import open_scratch
 with open_scratch(Path(sys.argv[1])) as directory:
     (directory / "chunk").write_bytes(b"kv")
     print(directory, flush=True)
@@ -177,7 +177,7 @@ def test_directories_that_are_always_gone_at_once_end_in_a_refusal(
         made.append(prefix)
         return str(dir / f"{prefix}gone")
 
-    monkeypatch.setattr("kvio.scratch.tempfile.mkdtemp", vanish)
+    monkeypatch.setattr("kvio.store.scratch.tempfile.mkdtemp", vanish)
     with pytest.raises(ScratchError, match="16 new directories were removed"), open_scratch(tmp_path):
         pass
     assert made == ["kvcross-"] * 16

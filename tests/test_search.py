@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from bench.measure.clock import MonotonicClock, VirtualClock
-from bench.measure.jobs import SearchJob, SettingFound
-from bench.measure.plan import LoadSpec, Plan, PlanError
-from bench.measure.policy import Choice, End, PassOver, SearchSpace
-from bench.measure.prepare import look_ahead, prepare_rounds
-from bench.measure.record import Sample, read_run, read_samples
-from bench.measure.search import PlannedSearch, note_searches, plan_search
-from bench.measure.settings import Setting, SettingSearch, SettingTrial, settle
+from bench.measure.prepare_rounds import look_ahead, prepare_rounds
+from bench.measure.processes.messages import SearchJob, SettingFound
+from bench.measure.processes.source import SimulatedSource
+from bench.measure.session import Site
 from bench.measure.setup import Setup, work_out
-from bench.measure.site import Site
-from bench.measure.source import SimulatedSource
 from bench.measure.stores import create_stores, plan_stores
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
-from bench.measure.trials import search_all
-from bench.show.origin import check_rows, say_search
+from bench.measure.tuning.tuning_search import PlannedSearch, note_searches, plan_search
+from bench.measure.worker.tuning_reads import search_all
+from bench.record.plan import LoadSpec, Plan, PlanError
+from bench.record.progress import Choice, End, PassOver, SearchSpace
+from bench.record.read_setting import Setting, SettingSearch, SettingTrial, settle
+from bench.record.run import Sample, read_run, read_samples
+from bench.report.provenance import check_rows, say_search
 from tests.places import avoid_memory
 from tests.sweeps import make_run, make_samples
 from tests.test_preflight import Silent

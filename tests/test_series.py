@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import main
-from bench.analyse.analysis import analyse
-from bench.analyse.calibrate import CalibrationError
-from bench.analyse.series import choose_series, fullest_series
-from bench.analyse.sweepmodel import fit_sweep, usable_points
-from bench.catalog.config import resolve_model
-from bench.catalog.devices import read_devices
-from bench.verbs.matrix import _measured
-from bench.verbs.size_basis import read_basis
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.resolve import resolve_model
+from bench.cli.matrix_command import _measured
+from bench.estimate.analysis import analyse
+from bench.estimate.series import choose_series, fullest_series
+from bench.predict.calibrate import CalibrationError
+from bench.predict.sweep_model import fit_sweep, usable_points
+from bench.sizing.size_basis import read_basis
 from tests.sweeps import make_run
 from tests.tier_sweeps import Way, make_tier_run, make_tier_samples
 from tests.written_sweeps import write_sweep

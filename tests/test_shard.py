@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from bench.arms.answer import AnswerCheck
+from bench.arms.logits_check import AnswerCheck
+from bench.arms.model.shard import held_elements
 from bench.arms.prefill import prefill_over
-from bench.arms.shard import held_elements
-from bench.catalog.config import describe_config
-from bench.catalog.geometry import Geometry
-from kvio.blocks import KVBlocks
+from bench.catalog.models.geometry import Geometry
+from bench.catalog.models.resolve import describe_config
+from kvio.loading.blocks import KVBlocks
 from tests import tensor_parallel
 from tests.architectures import CONFIGS, build_small
 from tests.ranks import run_ranks

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from bench.arms.case import Case, Outcome
+from bench.arms.file_cursor import Taken
 from bench.arms.load import LoadArm
-from bench.arms.walk import Taken
 from bench.measure.clock import VirtualClock
-from bench.measure.jobs import JobDone, JobFailed, SampleTaken, SettingFound
-from bench.measure.notices import notice_repeats
-from bench.measure.plan import LoadSpec, Plan
-from bench.measure.record import Sample
-from bench.measure.runner import MeasureError, plan_round
-from bench.measure.search import _carry_out as carry_out
-from bench.measure.settings import SettingSearch
+from bench.measure.conditions.header_notices import notice_repeats
+from bench.measure.processes.messages import JobDone, JobFailed, SampleTaken, SettingFound
+from bench.measure.rounds import MeasureError, plan_round
 from bench.measure.setup import Setup, work_out
 from bench.measure.stores import create_stores, plan_stores
-from bench.measure.workbench import files_taken, make_arms, open_workbench
-from kvio.store import ChunkStore
+from bench.measure.tuning.tuning_search import _carry_out as carry_out
+from bench.measure.worker.model_session import files_taken, make_arms, open_workbench
+from bench.record.plan import LoadSpec, Plan
+from bench.record.read_setting import SettingSearch
+from bench.record.run import Sample
+from bench.record.sample import Case, Outcome
+from kvio.store.chunk_store import ChunkStore
 from tests.test_cli import TINY
 from tests.test_runner import Scripted, _rounds, _run
 from tests.tiny_configs import TINY_CONFIGS

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.analyse.capacity import Cache
-from bench.analyse.demand import Demand, find_demand, mean_request, work_in_flops, work_in_seconds
-from bench.analyse.deployment import Prices, Sizing
-from bench.analyse.drives import Drive, count_drives, dwpd_of_tbw, writes_per_day, years_of_life
-from bench.analyse.inputs import InputError
-from bench.analyse.reuse.savings import MeasuredCurve
-from bench.analyse.sizing import Throughput, count_gpus, gpu_seconds_per_request, measured_throughput
-from bench.analyse.sizing_tables import ratio_table, size_tables
-from bench.analyse.tokencost import Keeping, recompute_cost, reuses_per_day
-from bench.catalog.config import resolve_model
-from bench.show.sizing_figure import write_sizing_figure
-from bench.show.sizing_text import sizing_text
-from bench.show.tables import records
+from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.resolve import resolve_model
+from bench.predict.curve import MeasuredCurve
+from bench.record.validate import InputError
+from bench.report.figures.sizing_figure import write_sizing_figure
+from bench.report.text.planning_text import records
+from bench.report.text.sizing_text import sizing_text
+from bench.sizing.demand import Demand, find_demand, mean_request, work_in_flops, work_in_seconds
+from bench.sizing.deployment import Prices, Sizing
+from bench.sizing.drives import Drive, count_drives, dwpd_of_tbw, writes_per_day, years_of_life
+from bench.sizing.sizing_tables import ratio_table, size_tables
+from bench.sizing.throughput import Throughput, count_gpus, gpu_seconds_per_request, measured_throughput
+from bench.sizing.tokencost import Keeping, recompute_cost, reuses_per_day
 
 LLAMA = Cache(resolve_model("llama-3.3-70b"))
 FLOPS = work_in_flops(LLAMA.model.geometry)

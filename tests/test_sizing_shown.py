@@ -5,19 +5,19 @@ from inspect import signature
 import pandas as pd
 from matplotlib.figure import Figure
 
-from bench.analyse.capacity import Cache
-from bench.analyse.demand import Demand, find_demand, mean_request, work_in_flops
-from bench.analyse.deployment import Prices, Sizing
-from bench.analyse.drives import Drive
-from bench.analyse.sizing import Throughput
-from bench.analyse.sizing_tables import ratio_table, size_tables
-from bench.analyse.tokencost import Keeping
-from bench.catalog.config import resolve_model
-from bench.show.numbers import count_of
-from bench.show.sizing_figure import draw_cost, draw_ratios
-from bench.show.sizing_text import sizing_text
-from bench.verbs.size import size
-from bench.verbs.size_question import find_media
+from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.resolve import resolve_model
+from bench.cli.size_command import size
+from bench.record.units import count_of
+from bench.report.figures.sizing_figure import draw_cost, draw_ratios
+from bench.report.text.sizing_text import sizing_text
+from bench.sizing.demand import Demand, find_demand, mean_request, work_in_flops
+from bench.sizing.deployment import Prices, Sizing
+from bench.sizing.drives import Drive
+from bench.sizing.size_scenario import find_media
+from bench.sizing.sizing_tables import ratio_table, size_tables
+from bench.sizing.throughput import Throughput
+from bench.sizing.tokencost import Keeping
 
 LLAMA = Cache(resolve_model("llama-3.3-70b"))
 FLOPS = work_in_flops(LLAMA.model.geometry)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from bench.measure.software import (
+from bench.machine.software import (
     ENVIRONMENT,
     SoftwareFacts,
     describe_software,

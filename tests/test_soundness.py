@@ -3,14 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Analysis, HybridCurve, HybridPoint
-from bench.measure.record import Notice, RunRecord, Sample
-from bench.show.hybrid import describe_hybrids, suspects_of
-from bench.show.noticed import suspect_codes
-from bench.show.sections import notice_lines
-from bench.show.sentence import describe_undecided
-from bench.show.soundness import is_sound, loads_are_sound
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Analysis, HybridCurve, HybridPoint
+from bench.record.run import Notice, RunRecord, Sample
+from bench.report.notice_text import suspect_codes
+from bench.report.sections import notice_lines
+from bench.report.soundness import is_sound, loads_are_sound
+from bench.report.text.hybrid_text import describe_hybrids, suspects_of
+from bench.report.text.sentence import describe_undecided
 from tests.tier_sweeps import MEMORY, NEVER, Way, make_tier_run, make_tier_samples
 
 WAYS = (MEMORY, NEVER)  # both decided at every length

@@ -11,12 +11,13 @@ from multiprocessing.connection import Connection
 import psutil
 import pytest
 
-from bench.measure import crew, source
 from bench.measure.clock import MonotonicClock
-from bench.measure.jobs import CheckDone, JobDone, JobFailed, JobStopped, PreflightJob
-from bench.measure.plan import Plan
-from bench.measure.source import ProcessSource
-from bench.measure.worker import serve_job
+from bench.measure.processes import rank_processes as crew
+from bench.measure.processes import source
+from bench.measure.processes.messages import CheckDone, JobDone, JobFailed, JobStopped, PreflightJob
+from bench.measure.processes.source import ProcessSource
+from bench.measure.worker.worker_main import serve_job
+from bench.record.plan import Plan
 from tests import workers
 
 

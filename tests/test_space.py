@@ -2,11 +2,11 @@
 
 import pytest
 
-from bench.measure.plan import LoadSpec, Plan
-from bench.measure.policy import SearchSpace
-from bench.measure.settings import Setting
 from bench.measure.setup import work_out
-from bench.measure.space import make_space
+from bench.measure.tuning.space import make_space
+from bench.record.plan import LoadSpec, Plan
+from bench.record.progress import SearchSpace
+from bench.record.read_setting import Setting
 
 GIB = 2**30
 MIB = 2**20

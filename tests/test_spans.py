@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.arms.case import Case
+from bench.arms.chunk_reading import LoadSettings
 from bench.arms.load import LoadArm
-from bench.arms.reading import LoadSettings
-from kvio.backends.protocol import KVIOError, Read
-from kvio.backends.setting import HostMemory
-from kvio.blocks import KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.jobs import Job, plan_jobs, spans_of
-from kvio.layout import uniform_layout
-from kvio.presets import adapt_preset, find_preset
-from kvio.spans import Span, SpanMap
-from kvio.store import ChunkStore
+from bench.record.sample import Case
+from kvio.backends.config import HostMemory
+from kvio.file_ranges import Span, SpanMap
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import uniform_layout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.blocks import KVBlocks
+from kvio.loading.read_plan import Job, plan_jobs, spans_of
+from kvio.protocol import KVIOError, Read
+from kvio.store.chunk_store import ChunkStore
 from tests.test_load_arm import FakeEvidence
 
 LAYOUT = uniform_layout(2, 128)  # two layers of 128 bytes per token and plane

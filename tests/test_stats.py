@@ -3,8 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from bench.analyse.answer import Estimate
-from bench.analyse.stats import (
+from bench.estimate.intervals import (
     half_width,
     order_weights,
     student_factor,
@@ -12,6 +11,7 @@ from bench.analyse.stats import (
     summarise_columns,
     summarise_positive,
 )
+from bench.estimate.results import Estimate
 
 
 def test_eight_rounds_use_the_second_and_the_first_order_statistic_in_known_shares() -> None:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from bench.arms.case import Case, Outcome
 from bench.measure.clock import VirtualClock
-from bench.measure.jobs import JobStopped, Message, SampleTaken
-from bench.measure.policy import End, Progress
-from bench.measure.record import Sample
-from bench.measure.writer import SampleWriter
+from bench.measure.processes.messages import JobStopped, Message, SampleTaken
+from bench.record.progress import End, Progress
+from bench.record.run import Sample
+from bench.record.sample import Case, Outcome
+from bench.record.writer import SampleWriter
 from tests.test_runner import Scripted, _rounds, carry_out
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvio.chunks import ChunkGeometry
-from kvio.evidence import require_written
-from kvio.files import StoreError, require_space
-from kvio.layout import KVLayout, Plane, uniform_layout
-from kvio.manifest import MANIFEST_NAME
-from kvio.presets import adapt_preset, find_preset
-from kvio.store import ChunkStore, VerificationError
+from kvio.evidence.cold_evidence import require_written
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import KVLayout, Plane, uniform_layout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.store.chunk_store import ChunkStore, VerificationError
+from kvio.store.manifest import MANIFEST_NAME
+from kvio.store.store_files import StoreError, require_space
 
 GEOMETRY = ChunkGeometry(uniform_layout(4, 512), adapt_preset(find_preset("best"), chunk_tokens=16))
 
@@ -198,7 +198,7 @@ def test_removing_leaves_other_files_and_may_be_repeated(tmp_path: Path) -> None
 CREATE_IN_CHILD = """
 import resource, sys
 from pathlib import Path
-from kvio.files import StoreError
+from kvio.store.store_files import StoreError
 from tests.test_store import _create
 resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
 try:
@@ -221,7 +221,7 @@ def test_a_short_write_is_an_error_and_leaves_nothing_behind(tmp_path: Path) -> 
 READ_ONLY_CHILD = """
 import os, sys
 from pathlib import Path
-from kvio.files import StoreError
+from kvio.store.store_files import StoreError
 from tests.test_store import _create
 if os.geteuid() == 0:
     os.setuid(65534)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from bench.__main__ import main
-from bench.analyse.capacity import Cache
-from bench.analyse.reuse.tiers import Tier
-from bench.catalog.config import resolve_model
-from bench.catalog.devices import read_devices
-from bench.verbs.reuse_prices import Machine, find_fetches, find_prices, find_stored
-from bench.verbs.stored import StoredBytes, say_states
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.resolve import resolve_model
+from bench.catalog.models.stored import StoredBytes, say_states
+from bench.reuse.reuse_prices import Machine, find_fetches, find_prices, find_stored
+from bench.reuse.tier_hits import Tier
 from tests.tier_sweeps import make_tier_run
 from tests.written_sweeps import write_sweep
 

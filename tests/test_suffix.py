@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Analysis, SweetSpot
-from bench.analyse.tiers import make_tiers
-from bench.measure.plan import Plan, SimulationSpec
-from bench.measure.record import RunRecord, Sample
-from bench.show.asked import say_arms
-from bench.show.caption import caption
-from bench.show.report import render_report
-from bench.show.sections import spot_grid, tier_grid, tile_answers
-from bench.show.sentence import describe_answer
-from bench.show.soundness import is_sound
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Analysis, SweetSpot
+from bench.estimate.tiers import make_tiers
+from bench.record.plan import Plan, SimulationSpec
+from bench.record.run import RunRecord, Sample
+from bench.report.figures.caption import caption
+from bench.report.html import render_report
+from bench.report.sections import spot_grid, tier_grid, tile_answers
+from bench.report.soundness import is_sound
+from bench.report.text.asked import say_arms
+from bench.report.text.sentence import describe_answer
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure.plan import LoadSpec, Plan, PlanError
 from bench.measure.setup import Setup, work_out
 from bench.measure.stores import chunks_at_once, most_tokens, plan_stores
-from kvio.layout import KVLayout, Plane
+from bench.record.plan import LoadSpec, Plan, PlanError
+from kvio.layout.planes import KVLayout, Plane
 from tests.test_cli import TINY
 from tests.tiny_configs import TINY_CONFIGS
 
@@ -32,7 +32,7 @@ def test_a_window_that_is_full_moves_on_by_the_tokens_of_the_suffix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     windowed = KVLayout((Plane(0, "k", 8, window_tokens=16), Plane(1, "k", 8)))
-    monkeypatch.setattr("bench.catalog.geometry.Geometry.layout", lambda *_: windowed)
+    monkeypatch.setattr("bench.catalog.models.geometry.Geometry.layout", lambda *_: windowed)
     assert set_up(tmp_path).load_bytes(320, 64) == 16 * 8 + 64 * 8
 
 

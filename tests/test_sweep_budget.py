@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.tune import search_settings
 from bench.measure import sweep
 from bench.measure.clock import VirtualClock
-from bench.measure.plan import LoadSpec, Plan, PlanError
 from bench.measure.sweep import Hands, run_sweep
+from bench.measure.tuning.tuning_rule import search_settings
+from bench.record.plan import LoadSpec, Plan, PlanError
 from tests.test_runner import Silent, _all_lengths
 
 

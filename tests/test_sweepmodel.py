@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.analyse.calibrate import Anchor, CalibrationError, fit_arm
-from bench.analyse.modelled import answer
-from bench.analyse.spread import Spread
-from bench.analyse.sweepmodel import SweepModel, fit_sweep, usable_points
-from bench.catalog.config import resolve_model
-from bench.measure.record import RunRecord, Sample, read_run, read_samples
+from bench.catalog.models.resolve import resolve_model
+from bench.predict.bounded import Spread
+from bench.predict.calibrate import Anchor, CalibrationError, fit_arm
+from bench.predict.prediction import answer
+from bench.predict.sweep_model import SweepModel, fit_sweep, usable_points
+from bench.record.run import RunRecord, Sample, read_run, read_samples
 from tests.reference import find_limited, find_plain, read_crossover
 
 PLAIN, LIMITED = find_plain(), find_limited()

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from bench.show.table import closing_table, plain_table
+from bench.report.text.terminal import closing_table, plain_table
 from tests.sweeps import make_analysis, make_notice, make_run, make_samples
 
 SAMPLES = make_samples(tokens=(1024, 8192), num_rounds=2, num_samples=2)

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from bench.analyse.select import Table
-from bench.analyse.tails import MIN_SAMPLES, pair_table, tail_band
-from bench.arms.case import Outcome
+from bench.estimate.tail_latency import MIN_SAMPLES, pair_table, tail_band
+from bench.estimate.valid_samples import Table
+from bench.record.sample import Outcome
 
 LENGTHS = (1000, 2000)
 RECOMPUTE = {tokens: {number: 1.0 + 0.1 * number for number in range(6)} for tokens in LENGTHS}

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.stats import summarise_positive
-from bench.analyse.telling import within_noise
-from bench.analyse.tiers import TierTable, make_tiers
+from bench.estimate.analysis import analyse
+from bench.estimate.intervals import summarise_positive
+from bench.estimate.telling import within_noise
+from bench.estimate.tiers import TierTable, make_tiers
 from tests.tier_sweeps import Way, make_tier_run, make_tier_samples
 
 LAYOUTS = ("lmcache", "vllm-fs", "kvbm")

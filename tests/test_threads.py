@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from kvio.backends import find_backend
-from kvio.backends.setting import BackendSetting
-from kvio.chunks import ChunkGeometry
-from kvio.layout import uniform_layout
-from kvio.loader import ChunkLoader
-from kvio.presets import adapt_preset, find_preset
-from kvio.threads import SAID, ThreadsError, needing_threads
+from kvio.backends.config import BackendSetting
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import uniform_layout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.loader import ChunkLoader
+from kvio.os_errors import SAID, ThreadsError, needing_threads
 
 GEOMETRY = ChunkGeometry(uniform_layout(2, 4096), adapt_preset(find_preset("best"), num_threads=8))
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import Crossing, Estimate, Verdict
-from bench.analyse.tiers import make_tiers
-from bench.show.tiers import say_from, tier_rows
+from bench.estimate.analysis import analyse
+from bench.estimate.results import Crossing, Estimate, Verdict
+from bench.estimate.tiers import make_tiers
+from bench.report.text.tier_text import say_from, tier_rows
 from tests.tier_sweeps import NEVER, make_tier_run, make_tier_samples
 
 RUN, SAMPLES = make_tier_run((NEVER,)), make_tier_samples((NEVER,))

@@ -5,11 +5,12 @@ from dataclasses import replace
 import matplotlib as mpl
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.frames import tier_frame
-from bench.analyse.tiers import TierTable, make_tiers
-from bench.show import figures, tiers_figure
-from bench.show.tiers import tier_rows, tier_title
+from bench.estimate.analysis import analyse
+from bench.estimate.tiers import TierTable, make_tiers
+from bench.report.figures import crossover_figure as figures
+from bench.report.figures import tiers_figure
+from bench.report.frames import tier_frame
+from bench.report.text.tier_text import tier_rows, tier_title
 from tests.tier_sweeps import DISK, MEMORY, Way, make_tier_run, make_tier_samples
 
 NEAR = Way("uring", bytes_per_s=4e9, fixed_s=0.18, spread=0.2)  # beside DISK, a little faster in the median

@@ -3,15 +3,15 @@ from dataclasses import replace
 
 import pytest
 
-from bench.analyse.analysis import analyse
-from bench.analyse.frames import tier_frame
-from bench.analyse.tiers import PLACES, TierTable, find_place, make_tiers
-from bench.arms.case import Case
-from bench.measure.plan import LoadSpec, Plan, PlanError
-from bench.measure.record import Notice
+from bench.estimate.analysis import analyse
+from bench.estimate.tiers import PLACES, TierTable, find_place, make_tiers
 from bench.measure.setup import work_out
-from bench.show.sections import tier_grid
-from bench.show.tiers import plain_tiers, say_homes, shown_lengths, tier_rows, tier_title
+from bench.record.plan import LoadSpec, Plan, PlanError
+from bench.record.run import Notice
+from bench.record.sample import Case
+from bench.report.frames import tier_frame
+from bench.report.sections import tier_grid
+from bench.report.text.tier_text import plain_tiers, say_homes, shown_lengths, tier_rows, tier_title
 from tests.sweeps import make_run
 from tests.tier_sweeps import (
     DISK,

@@ -9,14 +9,15 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
-from bench.analyse.analysis import analyse
-from bench.analyse.frames import crossover_frame, summary_frame
-from bench.analyse.tiers import make_tiers
-from bench.show import figures, tiers_figure
-from bench.show.direct_labels import spread
-from bench.show.files import write_frame, write_results
-from bench.show.looks import look_of
-from bench.show.report import render_report
+from bench.estimate.analysis import analyse
+from bench.estimate.tiers import make_tiers
+from bench.report.figures import crossover_figure as figures
+from bench.report.figures import tiers_figure
+from bench.report.figures.labels import spread
+from bench.report.figures.style import look_of
+from bench.report.frames import crossover_frame, summary_frame
+from bench.report.html import render_report
+from bench.report.result_files import write_frame, write_results
 from tests.test_report import CHROMIUM, see, words
 from tests.tier_sweeps import (
     DISK,

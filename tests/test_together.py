@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from bench.arms.case import Outcome
-from bench.arms.together import combine
-from kvio.evidence import ReadCounters, prove_cache_state
+from bench.arms.rank_arm import combine
+from bench.record.sample import Outcome
+from kvio.evidence.cold_evidence import ReadCounters, prove_cache_state
 
 FAST = Outcome(
     seconds=2.0,

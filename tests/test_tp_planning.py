@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import main
-from bench.analyse.spread import Spread
-from bench.analyse.sweepmodel import fit_sweep
-from bench.catalog.config import resolve_model
+from bench.catalog.models.resolve import resolve_model
+from bench.predict.bounded import Spread
+from bench.predict.sweep_model import fit_sweep
 from tests.tier_sweeps import Way, make_tier_run, make_tier_samples
 from tests.written_sweeps import write_sweep
 

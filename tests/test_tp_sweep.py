@@ -10,16 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.arms.walk import Taken
-from bench.catalog.config import describe_config
-from bench.catalog.fields import CatalogError
-from bench.measure.plan import Plan
-from bench.measure.record import read_run, read_samples
+from bench.arms.file_cursor import Taken
+from bench.catalog.models.fields import CatalogError
+from bench.catalog.models.resolve import describe_config
 from bench.measure.setup import work_out
 from bench.measure.stores import count_reads, create_stores, most_tokens, plan_stores, rank_directory
-from bench.measure.workbench import DeviceError, pick_device
-from bench.show.facts import device_name
-from kvio.store import ChunkStore
+from bench.measure.worker.model_session import DeviceError, pick_device
+from bench.record.plan import Plan
+from bench.record.run import read_run, read_samples
+from bench.report.run_facts import device_name
+from kvio.store.chunk_store import ChunkStore
 from tests.architectures import CONFIGS
 from tests.commands import ROOT, call_bench, run_bench
 from tests.places import avoid_memory

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kvio.blockdev import BlockDevice
-from kvio.physical import PhysicalDevice
-from kvio.traffic import Traffic, read_traffic
+from kvio.evidence.disk import PhysicalDevice
+from kvio.evidence.io_counters import Traffic, read_traffic
+from kvio.evidence.storage_device import BlockDevice
 
 
 def _device(**changes: bool) -> BlockDevice:

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from kvio.backends.protocol import DeviceTarget, HostTarget, Target
-from kvio.blocks import KVBlocks
-from kvio.chunks import ChunkGeometry
-from kvio.jobs import Job, plan_jobs
-from kvio.layout import uniform_layout
-from kvio.presets import adapt_preset, find_preset
-from kvio.slots import Slots
-from kvio.staging import DEVICE_ALIGN_BYTES, BounceTransfer, DeviceTransfer, make_staging
-from kvio.store import ChunkStore
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import uniform_layout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.loading.blocks import KVBlocks
+from kvio.loading.read_plan import Job, plan_jobs
+from kvio.loading.slots import Slots
+from kvio.loading.transfer import MOST_BYTES_AT_ONCE, HostTransfer, NoTransfer, Transfer, make_transfer
+from kvio.loading.transfer_gpu import DEVICE_ALIGN_BYTES, BounceTransfer, DeviceTransfer, make_staging
+from kvio.protocol import DeviceTarget, HostTarget, Target
+from kvio.store.chunk_store import ChunkStore
 from kvio.streams import HostSideStream
-from kvio.transfer import MOST_BYTES_AT_ONCE, HostTransfer, NoTransfer, Transfer, make_transfer
 
 CPU = torch.device("cpu")
 LAYOUT = uniform_layout(4, 1024)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kvio.backends import nixl_probe, trial
-from kvio.backends.protocol import Unavailable
-from kvio.backends.trial import try_reading
-from kvio.scratch import clean_stale, count_live
-from kvio.trial import main
+from kvio.backends import selftest as trial
+from kvio.backends.nixl import nixl_selftest as nixl_probe
+from kvio.backends.selftest import try_reading
+from kvio.backends.selftest_process import main
+from kvio.protocol import Unavailable
+from kvio.store.scratch import clean_stale, count_live
 
 
 def test_what_a_killed_trial_wrote_lies_in_a_directory_of_its_parent(

@@ -7,11 +7,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from bench.analyse.answer import Crossing
-from bench.analyse.band import RoundBand
-from bench.analyse.crossover import Reading, read_band
-from bench.analyse.simulate import Noise, Setting, Swept, Truth, sweep_adaptively, sweep_grid
-from bench.analyse.stats import half_width
+from bench.estimate.crossover import Reading, read_band
+from bench.estimate.intervals import half_width
+from bench.estimate.results import Crossing
+from bench.estimate.round_curves import RoundBand
+from tests.simulate import Noise, Setting, Swept, Truth, sweep_adaptively, sweep_grid
 
 NUM_TRIALS = 500
 POWERS = tuple(256 * 2**k for k in range(8))  # 256 … 32768

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as of
 from hypothesis import strategies as st
 
-from bench.analyse.tune import (
+from bench.measure.tuning.tuning_rule import (
     Rates,
     chance_of,
     decide,
@@ -19,8 +19,8 @@ from bench.analyse.tune import (
     search_settings,
     survivors,
 )
-from bench.measure.policy import Choice, PassOver, SearchSpace
-from bench.measure.settings import Setting
+from bench.record.progress import Choice, PassOver, SearchSpace
+from bench.record.read_setting import Setting
 
 MIB = 2**20
 LIMIT_S = 14.4  # 8 % of three minutes

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import main
-from bench.analyse.policy import choose_lengths
-from bench.analyse.tune import search_settings
-from bench.measure.plan import PlanError
-from bench.measure.record import RecordError, read_samples, write_run
+from bench.cli.report_command import finish
+from bench.estimate.length_policy import choose_lengths
 from bench.measure.sweep import Hands, resume_sweep
-from bench.measure.writer import SampleWriter
-from bench.measure.writing import WriteError
-from bench.verbs.report import finish
+from bench.measure.tuning.tuning_rule import search_settings
+from bench.record.atomic_write import WriteError
+from bench.record.plan import PlanError
+from bench.record.run import RecordError, read_samples, write_run
+from bench.record.writer import SampleWriter
 from tests.sweeps import make_run, make_samples
 from tests.test_runner import Silent
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.measure.record import read_run, read_samples
-from kvio.backends.protocol import DeviceTarget, KVIOError, Read
-from kvio.backends.setting import BackendSetting
-from kvio.backends.trial import TRIAL_FAILED
-from kvio.backends.uring import MOST_IN_FLIGHT, NOT_REGISTERED, UringBackend, explain_refusal, try_uring
-from kvio.blockdev import describe_storage
-from kvio.buffers import HostBuffer
-from kvio.evidence import read_counters
-from kvio.pagecache import evict
-from kvio.ring import ENTRY, Result, Ring
+from bench.record.run import read_run, read_samples
+from kvio.backends.config import BackendSetting
+from kvio.backends.local.io_uring import ENTRY, Result, Ring
+from kvio.backends.local.uring import MOST_IN_FLIGHT, NOT_REGISTERED, UringBackend, explain_refusal, try_uring
+from kvio.backends.selftest import TRIAL_FAILED
+from kvio.evidence.cold_evidence import read_counters
+from kvio.evidence.page_cache import evict
+from kvio.evidence.storage_device import describe_storage
+from kvio.host_buffers import HostBuffer
+from kvio.protocol import DeviceTarget, KVIOError, Read
 from tests.places import avoid_memory, require_disk
 from tests.test_cli import TINY
 
@@ -90,7 +90,7 @@ def test_the_queues_wrap_around(tmp_path: Path) -> None:
 
 
 def test_a_read_longer_than_one_call_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvio.backends.uring.MAX_CALL_BYTES", 3000)
+    monkeypatch.setattr("kvio.backends.local.uring.MAX_CALL_BYTES", 3000)
     path, content = _file(tmp_path, 10_000)
     backend, buffer = _attached(10_000)
     backend.open(path)
@@ -186,10 +186,10 @@ def test_waiting_for_nothing_is_refused_rather_than_for_ever() -> None:
 
 WITHOUT_LOCKED_MEMORY = """
 import os, resource, sys
-from kvio.backends.setting import BackendSetting
-from kvio.backends.uring import UringBackend
-from kvio.backends.protocol import Read
-from kvio.buffers import HostBuffer
+from kvio.backends.config import BackendSetting
+from kvio.backends.local.uring import UringBackend
+from kvio.protocol import Read
+from kvio.host_buffers import HostBuffer
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
 where = os.open(sys.argv[1], os.O_RDONLY)

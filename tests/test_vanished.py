@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.arms.walk import Taken
-from bench.measure.jobs import JobFailed, PreflightJob, RoundJob
-from bench.measure.plan import LoadSpec, Plan
+from bench.arms.file_cursor import Taken
+from bench.measure.processes.messages import JobFailed, PreflightJob, RoundJob
 from bench.measure.setup import work_out
 from bench.measure.stores import StorePlan, count_reads, create_stores, working_set_bytes
-from bench.measure.worker import serve_job
-from kvio.backends.mooncake_server import OwnMaster
-from kvio.backends.objects import describe_owner
-from kvio.files import StoreError, sync_directory, temporary_directory, told
-from kvio.scratch import open_scratch
+from bench.measure.worker.worker_main import serve_job
+from bench.record.plan import LoadSpec, Plan
+from kvio.backends.mooncake.mooncake_master import OwnMaster
+from kvio.backends.s3.object_placement import describe_owner
+from kvio.store.scratch import open_scratch
+from kvio.store.store_files import StoreError, sync_directory, temporary_directory, told
 from tests.servers import require_mooncake
 
 SETUP = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(LoadSpec(chunk_tokens=1),)))
@@ -100,8 +100,8 @@ def test_a_measuring_process_tells_of_a_lost_file_in_one_line(
     def lose(job: object, clock: object) -> None:
         raise OSError(errno.EIO, "Input/output error", "/mnt/x")
 
-    monkeypatch.setattr("bench.measure.worker._carry_out", lose)
-    monkeypatch.setattr("bench.measure.worker.die_with_parent", lambda: None)
+    monkeypatch.setattr("bench.measure.worker.worker_main._carry_out", lose)
+    monkeypatch.setattr("bench.measure.worker.worker_main.die_with_parent", lambda: None)
     monkeypatch.setattr("signal.signal", lambda number, action: None)
     pipe = Pipe(job)
     serve_job(pipe)  # type: ignore[arg-type]

@@ -3,8 +3,8 @@
 import pytest
 from transformers import AutoConfig
 
-from bench.catalog.config import Model, describe_config
-from bench.catalog.fields import CatalogError
+from bench.catalog.models.fields import CatalogError
+from bench.catalog.models.resolve import Model, describe_config
 
 
 def _read(config: dict[str, object]) -> Model:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.arms.case import Case, Outcome
-from bench.measure.plan import LoadSpec, Plan
-from bench.measure.record import RunRecord, Sample, SeriesInfo
+from bench.record.plan import LoadSpec, Plan
+from bench.record.run import RunRecord, Sample, SeriesInfo
+from bench.record.sample import Case, Outcome
 from tests.sweeps import make_run
 
 LENGTHS = (1000, 2000, 4000, 8000)

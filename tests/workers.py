@@ -5,7 +5,7 @@ import signal
 import time
 from multiprocessing.connection import Connection
 
-from bench.measure.jobs import CheckDone, JobDone
+from bench.measure.processes.messages import CheckDone, JobDone
 
 
 def answer(pipe: Connection) -> None:

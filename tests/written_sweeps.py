@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.measure.record import RunRecord, Sample, write_run
-from bench.measure.writer import SampleWriter
+from bench.record.run import RunRecord, Sample, write_run
+from bench.record.writer import SampleWriter
 
 
 def write_sweep(folder: Path, run: RunRecord, samples: Iterable[Sample]) -> Path:

@@ -5,7 +5,7 @@ from random import Random
 
 import torch
 
-from bench.arms.depth import DepthPlan, plan_depths, time_depths
+from bench.arms.model.depth_scaling import DepthPlan, plan_depths, time_depths
 from bench.arms.prefill import Prefill, draw_tokens, finish
 
 

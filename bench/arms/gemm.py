@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn.functional import linear
 
-from bench.arms.case import Case, Outcome
+from bench.arms.model.weights import fill_normal
 from bench.arms.prefill import finish
-from bench.arms.weights import fill_normal
+from bench.record.sample import Case, Outcome
 
 
 class GemmArm:

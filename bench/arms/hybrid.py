@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import torch
 
-from bench.arms.attention import observe_attention
-from bench.arms.case import Case, Outcome
+from bench.arms.chunk_reading import Reading
 from bench.arms.first_token import FirstTokenStep
-from bench.arms.meeting import Meeting, Met, choose_sizes, jobs_by_chunk, recompute_and_load
-from bench.arms.memory import require_memory, workspace_bytes
-from bench.arms.model import BuiltModel
+from bench.arms.hybrid_split import Meeting, Met, choose_sizes, jobs_by_chunk, recompute_and_load
+from bench.arms.model.attention_kernel import observe_attention
+from bench.arms.model.build import BuiltModel
+from bench.arms.model.memory import require_memory, workspace_bytes
 from bench.arms.prefill import Prefill, draw_tokens, finish
 from bench.arms.prepared import Prepared
-from bench.arms.reading import Reading
 from bench.arms.recompute import MATH_NOTICE
-from kvio.backends.protocol import KVIOError
-from kvio.evidence import ReadCounters
-from kvio.threads import needing_threads
+from bench.record.sample import Case, Outcome
+from kvio.evidence.cold_evidence import ReadCounters
+from kvio.os_errors import needing_threads
+from kvio.protocol import KVIOError
 
 WARMUP_CHUNKS = 4  # both sides get some of so many
 

@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import torch
 
-from bench.arms.case import Case, Outcome
+from bench.arms.chunk_reading import LoadSettings, Reading
+from bench.arms.file_cursor import StoreWalk
 from bench.arms.prefill import finish
 from bench.arms.prepared import Prepared
-from bench.arms.proof import Evidence
-from bench.arms.reading import LoadSettings, Reading
-from bench.arms.walk import StoreWalk
-from kvio.backends.protocol import KVIOError
-from kvio.blocks import KVBlocks
-from kvio.store import ChunkStore
+from bench.arms.read_evidence import Evidence
+from bench.record.sample import Case, Outcome
+from kvio.loading.blocks import KVBlocks
+from kvio.protocol import KVIOError
+from kvio.store.chunk_store import ChunkStore
 
 
 class LoadArm:

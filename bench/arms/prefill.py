@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from bench.arms import group
-from bench.arms.cache import BlockCache, cache_over
-from bench.arms.model import BuiltModel
-from kvio.blocks import KVBlocks
+from bench.arms import ranks as group
+from bench.arms.model.build import BuiltModel
+from bench.arms.model.kv_cache import BlockCache, cache_over
+from kvio.loading.blocks import KVBlocks
 
 
 class PrefixTooLongError(Exception):

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.arms.case import Case
-from kvio.evidence import CacheState, ReadCounters
-from kvio.jobs import Job
+from bench.record.sample import Case
+from kvio.evidence.cold_evidence import ReadCounters
+from kvio.loading.read_plan import Job
+from kvio.protocol import CacheState
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from random import Random
 
 import torch
 
-from bench.arms.attention import observe_attention
-from bench.arms.case import Case, Outcome
-from bench.arms.depth import DepthPlan, plan_depths, time_depths
-from bench.arms.memory import require_memory, workspace_bytes
+from bench.arms.model.attention_kernel import observe_attention
+from bench.arms.model.depth_scaling import DepthPlan, plan_depths, time_depths
+from bench.arms.model.memory import require_memory, workspace_bytes
 from bench.arms.prefill import Prefill, draw_tokens, finish
+from bench.record.sample import Case, Outcome
 
 MATH_NOTICE = "attention_math"  # no fused kernel takes this model here
 

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Callable
 
-from bench.arms.case import ArmName, Case, Outcome
+from bench.record.sample import ArmName, Case, Outcome
 
 
 class SimulatedArm:

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from bench.measure.plan import Plan, PlanError
-from bench.measure.record import Notice
+from bench.record.plan import Plan, PlanError
+from bench.record.run import Notice
 from kvio.backends import find_backend
-from kvio.backends.protocol import Unavailable
+from kvio.protocol import Unavailable
 
 SKIPPED = "skipped"
 NEEDS_GPU = Unavailable("it reads into a GPU, and the device asked for is the CPU", "--device cuda")

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable
 
-from bench.arms.case import Case
+from bench.record.sample import Case
 
 GROWTH = 1.2  # assumed power of the length when a longer case was never measured: between linear and square
 

@@ -5,14 +5,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from bench.measure.policy import Observer
-from bench.measure.record import Notice
 from bench.measure.setup import LoadSeries
+from bench.record.progress import Observer
+from bench.record.run import Notice
 from kvio.backends import find_backend
-from kvio.backends.protocol import KVIOError
-from kvio.depot import Depot, SampleDepot
-from kvio.files import told
-from kvio.store import ChunkStore
+from kvio.backends.placement import Depot, SampleDepot
+from kvio.protocol import KVIOError
+from kvio.store.chunk_store import ChunkStore
+from kvio.store.store_files import told
 
 
 class RunDepots:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.arms.case import Case
 from bench.measure.clock import Clock
 from bench.measure.costs import CostBook
-from bench.measure.jobs import (
+from bench.measure.processes.messages import (
     CaseCost,
     CaseRefused,
     CheckDone,
@@ -21,12 +20,13 @@ from bench.measure.jobs import (
     SeriesFailed,
     SeriesSkipped,
 )
-from bench.measure.plan import Plan, PlanError
-from bench.measure.policy import Observer
-from bench.measure.record import BuiltLayers, Notice
+from bench.measure.processes.source import Source
 from bench.measure.remedies import say_remedies
-from bench.measure.runner import ROUNDS_PLANNED, MeasureError
-from bench.measure.source import Source
+from bench.measure.rounds import ROUNDS_PLANNED, MeasureError
+from bench.record.plan import Plan, PlanError
+from bench.record.progress import Observer
+from bench.record.run import BuiltLayers, Notice
+from bench.record.sample import Case
 
 WALK_SHARE = 0.01  # of the budget: the walk over rising lengths ends with the first case that takes longer
 FEWEST_ROUNDS_OF_TWO = 3  # enough for an interval

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bench.measure.plan import LoadSpec, PlanError
+from bench.record.plan import LoadSpec, PlanError
 from kvio.backends import BackendKind
 
 USUAL_IN_FLIGHT = 4  # per thread: four threads then keep sixteen, from where on drives gain little

@@ -1,6 +1,6 @@
 """What to try where a budget was too small: never what was done already."""
 
-from bench.measure.plan import Plan
+from bench.record.plan import Plan
 
 
 def say_remedies(plan: Plan, enough_s: int) -> str:

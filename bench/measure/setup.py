@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from bench.catalog.config import Model, resolve_model
-from bench.measure.plan import LoadSpec, Plan, PlanError, require_lengths
+from bench.catalog.models.resolve import Model, resolve_model
 from bench.measure.queue_depth import spread_depth
-from bench.measure.record import SeriesInfo
+from bench.record.plan import LoadSpec, Plan, PlanError, require_lengths
+from bench.record.run import SeriesInfo
 from kvio.backends import BackendKind, find_backend
-from kvio.backends.protocol import most_reads
-from kvio.chunks import ChunkGeometry
-from kvio.layout import KVLayout
-from kvio.presets import adapt_preset, find_preset
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import KVLayout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.protocol import most_reads
 
 UNLIMITED_TOKENS = 2**20  # where a model states no maximum: as far as anyone serves
 RECOMPUTE = "recompute"

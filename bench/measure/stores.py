@@ -7,15 +7,15 @@ from pathlib import Path
 
 import psutil
 
-from bench.arms.walk import Taken
-from bench.measure.plan import PlanError
+from bench.arms.file_cursor import Taken
 from bench.measure.preflight import walk_lengths
-from bench.measure.runner import ROUNDS_PLANNED
+from bench.measure.rounds import ROUNDS_PLANNED
 from bench.measure.setup import LoadSeries, Setup
+from bench.record.plan import PlanError
 from kvio.backends import find_backend
-from kvio.chunks import ChunkGeometry
-from kvio.files import StoreError, make_directory, told
-from kvio.store import ChunkStore
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.store.chunk_store import ChunkStore
+from kvio.store.store_files import StoreError, make_directory, told
 
 DEFAULT_WORKING_SET_BYTES = 4 * 2**30  # enough for several samples of a long prefix, seconds to write
 DISK_SHARE = 0.25  # of the free space, at most

@@ -5,25 +5,29 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.machine.facts import read_noise
 from bench.measure.available import leave_out_unavailable
 from bench.measure.clock import MonotonicClock
-from bench.measure.company import Company, meet_company
-from bench.measure.continuation import AS_BEFORE, Until, require_same, require_unfinished
-from bench.measure.folder import hold_folder, remove_folder
-from bench.measure.header import open_record
-from bench.measure.machine import read_noise
-from bench.measure.notices import (
+from bench.measure.conditions.header import open_record
+from bench.measure.conditions.header_notices import (
     found_in_rounds,
     keep_latest,
     note_findings,
     notice_company,
     notice_repeats,
 )
-from bench.measure.plan import Plan
-from bench.measure.policy import Observer, Policy, SearchPolicy
-from bench.measure.prepare import look_ahead, prepare_rounds
-from bench.measure.provable import foresee_storage
-from bench.measure.record import (
+from bench.measure.conditions.interference import Company, meet_company
+from bench.measure.conditions.storage_check import foresee_storage
+from bench.measure.prepare_rounds import look_ahead, prepare_rounds
+from bench.measure.resume import AS_BEFORE, Until, require_same, require_unfinished
+from bench.measure.rounds import MeasureError, Rounds, run_rounds
+from bench.measure.session import Site, open_site
+from bench.measure.setup import Setup, work_out
+from bench.measure.tuning.tuning_search import find_settings, plan_search
+from bench.record.folder import hold_folder, remove_folder
+from bench.record.plan import Plan
+from bench.record.progress import Observer, Policy, SearchPolicy
+from bench.record.run import (
     Notice,
     RunRecord,
     Sample,
@@ -31,11 +35,7 @@ from bench.measure.record import (
     read_samples,
     write_run,
 )
-from bench.measure.runner import MeasureError, Rounds, run_rounds
-from bench.measure.search import find_settings, plan_search
-from bench.measure.setup import Setup, work_out
-from bench.measure.site import Site, open_site
-from bench.measure.writer import SampleWriter
+from bench.record.writer import SampleWriter
 from kvio.errors import FailedError, UserError
 
 

@@ -6,37 +6,37 @@ from pathlib import Path
 from typing import Literal
 
 from kvio.backends.blocking import blocking
-from kvio.backends.bucket_address import OPTIONS as BUCKET_OPTIONS
-from kvio.backends.bucket_address import read_address
-from kvio.backends.gds import MOST_READS, GdsBackend, try_gds
-from kvio.backends.hostmem import HostMemReader
-from kvio.backends.mooncake import MOST_IN_FLIGHT as MOONCAKE_IN_FLIGHT
-from kvio.backends.mooncake import READS_AT_ONCE as MOONCAKE_AT_ONCE
-from kvio.backends.mooncake import MooncakeBackend
-from kvio.backends.mooncake_address import OPTIONS as MOONCAKE_OPTIONS
-from kvio.backends.mooncake_address import read_mooncake
-from kvio.backends.mooncake_depot import MooncakeDepot
-from kvio.backends.mooncake_probe import probe_store
-from kvio.backends.nixl import MOST_IN_FLIGHT as NIXL_IN_FLIGHT
-from kvio.backends.nixl import READS_AT_ONCE as NIXL_AT_ONCE
-from kvio.backends.nixl import make_gds, make_objects, make_posix
-from kvio.backends.nixl_plugin import POSIX_OPTIONS
-from kvio.backends.nixl_probe import probe_gds, probe_obj, probe_posix
-from kvio.backends.null import NullReader
-from kvio.backends.objects import ObjectDepot
-from kvio.backends.pinned import MOST_IN_FLIGHT as PINNED_IN_FLIGHT
-from kvio.backends.pinned import READS_AT_ONCE as PINNED_AT_ONCE
-from kvio.backends.pinned import hold_pinned, make_pinned, try_pinned
-from kvio.backends.posix import PosixReader
-from kvio.backends.protocol import Backend, KVIOError, ServerAddress, Unavailable
-from kvio.backends.s3 import S3Reader, probe_objects
-from kvio.backends.setting import BackendSetting, HostMemory
-from kvio.backends.simulated import SimulatedReader
-from kvio.backends.uring import MOST_IN_FLIGHT, UringBackend, try_uring
-from kvio.depot import Depot
-from kvio.gds.options import OPTIONS as GDS_OPTIONS
-from kvio.gds.path import PathCounters
-from kvio.gds.process import read_path_counters
+from kvio.backends.config import BackendSetting, HostMemory
+from kvio.backends.gds.gds_backend import MOST_READS, GdsBackend, try_gds
+from kvio.backends.gds.gds_options import OPTIONS as GDS_OPTIONS
+from kvio.backends.gds.gds_process import read_path_counters
+from kvio.backends.local.hostmem import HostMemReader
+from kvio.backends.local.null import NullReader
+from kvio.backends.local.pinned_backend import MOST_IN_FLIGHT as PINNED_IN_FLIGHT
+from kvio.backends.local.pinned_backend import READS_AT_ONCE as PINNED_AT_ONCE
+from kvio.backends.local.pinned_backend import hold_pinned, make_pinned, try_pinned
+from kvio.backends.local.posix import PosixReader
+from kvio.backends.local.uring import MOST_IN_FLIGHT, UringBackend, try_uring
+from kvio.backends.local.virtual import SimulatedReader
+from kvio.backends.mooncake.mooncake_address import OPTIONS as MOONCAKE_OPTIONS
+from kvio.backends.mooncake.mooncake_address import read_mooncake
+from kvio.backends.mooncake.mooncake_backend import MOST_IN_FLIGHT as MOONCAKE_IN_FLIGHT
+from kvio.backends.mooncake.mooncake_backend import READS_AT_ONCE as MOONCAKE_AT_ONCE
+from kvio.backends.mooncake.mooncake_backend import MooncakeBackend
+from kvio.backends.mooncake.mooncake_placement import MooncakeDepot
+from kvio.backends.mooncake.mooncake_selftest import probe_store
+from kvio.backends.nixl.nixl_backend import MOST_IN_FLIGHT as NIXL_IN_FLIGHT
+from kvio.backends.nixl.nixl_backend import READS_AT_ONCE as NIXL_AT_ONCE
+from kvio.backends.nixl.nixl_backend import make_gds, make_objects, make_posix
+from kvio.backends.nixl.nixl_plugin import POSIX_OPTIONS
+from kvio.backends.nixl.nixl_selftest import probe_gds, probe_obj, probe_posix
+from kvio.backends.placement import Depot
+from kvio.backends.s3.bucket_address import OPTIONS as BUCKET_OPTIONS
+from kvio.backends.s3.bucket_address import read_address
+from kvio.backends.s3.object_placement import ObjectDepot
+from kvio.backends.s3.s3_backend import S3Reader, probe_objects
+from kvio.evidence.gds_path import PathCounters
+from kvio.protocol import Backend, KVIOError, ServerAddress, Unavailable
 
 Probe = Callable[[Path, Mapping[str, str]], Unavailable | None]
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kvio.backends.protocol import Arrival, Backend, HostTarget, KVIOError, Read, Target, Witness
-from kvio.backends.setting import BackendSetting
+from kvio.backends.config import BackendSetting
+from kvio.protocol import Arrival, Backend, HostTarget, KVIOError, Read, Target, Witness
 
 
 class Reader(Protocol):

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from kvio.backends.nixl_plugin import INSTALL, load_nixl, make_agent, plugin_parameters
-from kvio.backends.protocol import KVIOError
-from kvio.buffers import HostBuffer
-from kvio.files import Bytes
+from kvio.backends.nixl.nixl_plugin import INSTALL, load_nixl, make_agent, plugin_parameters
+from kvio.host_buffers import HostBuffer
+from kvio.protocol import KVIOError
+from kvio.store.store_files import Bytes
 from tests.perf.fileset import FileSet
 from tests.perf.peer_question import MARK_BYTES
 

@@ -8,10 +8,10 @@ from functools import cache
 import torch
 
 from kvio.backends import find_backend
-from kvio.backends.setting import BackendSetting
-from kvio.blocks import KVBlocks
-from kvio.jobs import Job, plan_jobs
-from kvio.loader import ChunkLoader
+from kvio.backends.config import BackendSetting
+from kvio.loading.blocks import KVBlocks
+from kvio.loading.loader import ChunkLoader
+from kvio.loading.read_plan import Job, plan_jobs
 from tests.perf.fileset import LAYOUT, FileSet, geometry_of
 
 

@@ -3,11 +3,11 @@
 import time
 from functools import cache
 
-from bench.measure.checks import SLOW_DTYPE_RATIO, compare_rates
-from bench.measure.layers import decide_layers
-from bench.measure.plan import Plan
 from bench.measure.setup import work_out
-from bench.measure.workbench import Workbench, open_workbench
+from bench.measure.worker.layers import decide_layers
+from bench.measure.worker.model_session import Workbench, open_workbench
+from bench.measure.worker.preflight_checks import SLOW_DTYPE_RATIO, compare_rates
+from bench.record.plan import Plan
 
 
 def open_bench(model: str, dtype: str, *, tokens: int, layers: str) -> Workbench:

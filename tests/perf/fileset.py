@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from kvio.chunks import ChunkGeometry
-from kvio.layout import uniform_layout
-from kvio.pagecache import evict, resident_bytes
-from kvio.presets import adapt_preset, find_preset
-from kvio.store import ChunkStore
+from kvio.evidence.page_cache import evict, resident_bytes
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.planes import uniform_layout
+from kvio.layout.presets import adapt_preset, find_preset
+from kvio.store.chunk_store import ChunkStore
 from tests.perf.peer_question import MARK_BYTES
 
 LAYOUT = uniform_layout(32, 2048)  # Llama-3.1-8B: 131,072 bytes per token

@@ -5,9 +5,9 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.analyse.answer import Estimate
-from bench.analyse.stats import summarise_positive
-from bench.measure.writing import write_text_safely
+from bench.estimate.intervals import summarise_positive
+from bench.estimate.results import Estimate
+from bench.record.atomic_write import write_text_safely
 
 PERF_RESULTS = Path(__file__).parents[2] / "results" / "perf"
 

@@ -7,8 +7,8 @@ from dataclasses import astuple, dataclass, fields
 from random import Random
 from statistics import median
 
-from bench.analyse.answer import Estimate
-from bench.analyse.stats import summarise_positive
+from bench.estimate.intervals import summarise_positive
+from bench.estimate.results import Estimate
 from tests.perf.contenders import Contender
 from tests.perf.fileset import FileSet
 

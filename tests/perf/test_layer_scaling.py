@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.arms.depth import plan_depths, time_depths
+from bench.arms.model.depth_scaling import plan_depths, time_depths
 from bench.arms.prefill import draw_tokens
 from tests.perf.devices import has_bfloat16, open_bench
 from tests.perf.pairs import measure_ratios, write_ratio

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.measure.writing import write_text_safely
-from kvio.scratch import open_scratch
+from bench.record.atomic_write import write_text_safely
+from kvio.store.scratch import open_scratch
 from tests.perf.contender_fio import fio_version
 from tests.perf.contender_packages import close_children
 from tests.perf.contenders import CONTENDERS, Contender

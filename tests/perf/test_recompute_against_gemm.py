@@ -3,7 +3,7 @@
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.arms.case import Case
+from bench.record.sample import Case
 from tests.perf.devices import has_bfloat16, open_bench
 from tests.perf.pairs import measure_ratios, write_ratio
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.analyse.analysis import analyse
-from bench.analyse.answer import SweetSpot
-from bench.measure.record import read_run, read_samples
-from bench.measure.writing import write_text_safely
+from bench.estimate.analysis import analyse
+from bench.estimate.results import SweetSpot
+from bench.record.atomic_write import write_text_safely
+from bench.record.run import read_run, read_samples
 from tests.perf.pairs import PERF_RESULTS
 
 NUM_PAIRS = 10

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.analyse.reuse.compiled import numba
-from bench.measure.writing import write_text_safely
+from bench.record.atomic_write import write_text_safely
+from bench.reuse.jit import numba
 from tests.perf.pairs import PERF_RESULTS
 
 pytestmark = pytest.mark.skipif(numba is None, reason="numba is not installed: pip install 'kvcross[reuse]'")

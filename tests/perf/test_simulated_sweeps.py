@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-import bench.measure.record
-from bench.analyse.analysis import analyse
-from bench.analyse.policy import choose_lengths
-from bench.analyse.tune import search_settings
-from bench.measure.plan import LoadSpec, Plan, SimulationSpec
-from bench.measure.record import Sample, read_run, read_samples
+import bench.record.run
+from bench.estimate.analysis import analyse
+from bench.estimate.length_policy import choose_lengths
 from bench.measure.sweep import Hands, run_sweep
+from bench.measure.tuning.tuning_rule import search_settings
+from bench.record.plan import LoadSpec, Plan, SimulationSpec
+from bench.record.run import Sample, read_run, read_samples
 
 NUM_SWEEPS = 500
 TRUE_TOKENS = 1760.4  # 0.02 + 2e-5 n + 4e-9 n^2 = 0.05 + 1e-5 n, the default of SimulationSpec
@@ -50,9 +50,7 @@ def _covers(seed: int, noise: float, root: Path) -> bool:
 def test_the_interval_of_a_whole_sweep_covers_the_truth(
     benchmark: BenchmarkFixture, noise: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        bench.measure.record.os, "fsync", lambda descriptor: None
-    )  # nothing here is to be kept
+    monkeypatch.setattr(bench.record.run.os, "fsync", lambda descriptor: None)  # nothing here is to be kept
     covered = benchmark.pedantic(
         lambda: sum(_covers(seed, noise, tmp_path) for seed in range(NUM_SWEEPS)), rounds=1, iterations=1
     )

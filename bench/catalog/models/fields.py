@@ -1,0 +1,102 @@
+"""Strict reading of the fields of a model configuration, and of those that nobody understood."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from bench.catalog.models.relevance import is_relevant
+from kvio.errors import UserError
+
+MAX_COUNT = 2**31  # a dimension above this is a typing error, and would only exhaust memory
+MAX_LAYERS = 10_000
+Entry = TypeVar("Entry")
+
+
+class CatalogError(UserError, ValueError):
+    """Something outside cannot be understood; the message is one line naming place and field."""
+
+
+class Fields:
+    """The fields of one configuration; remembers which were read, so that the rest can be judged.
+
+    Args:
+        values: the fields.
+        place: file or table entry, for messages.
+        defaults: what the architecture's class assumes for fields that are left out.
+    """
+
+    def __init__(
+        self, values: Mapping[str, object], place: str, *, defaults: Mapping[str, object] | None = None
+    ) -> None:
+        self.place = place
+        self._values = values
+        self._defaults = dict(defaults or {})
+        self._read: set[str] = set()
+
+    def error(self, name: str, problem: str) -> CatalogError:
+        """The error that says what is wrong with one field."""
+        return CatalogError(f"{self.place}: field {name}: {problem}")
+
+    def raw(self, name: str) -> Any:  # noqa: ANN401  the outside may have put anything there
+        """The value as it stands: null stays None, the class's default only fills in what is left out."""
+        self._read.add(name)
+        return self._values[name] if name in self._values else self._defaults.get(name)
+
+    def optional_count(self, name: str, *, low: int = 1) -> int | None:
+        """A whole number of at least `low`, or None."""
+        value = self.raw(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.error(name, f"{value!r:.60} is not a whole number")
+        if not low <= value <= MAX_COUNT:
+            raise self.error(name, f"{value} is not between {low} and {MAX_COUNT}")
+        return value
+
+    def count(self, name: str, *, low: int = 1) -> int:
+        """A whole number of at least `low`; its absence is an error."""
+        value = self.optional_count(name, low=low)
+        if value is None:
+            raise self.error(name, "missing")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """True or false; false when left out without a default."""
+        value = self.raw(name)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise self.error(name, f"{value!r:.60} is neither true nor false")
+        return value
+
+    def names(self, name: str, length: int) -> list[str] | None:
+        """A list of `length` words, or None."""
+        value = self.raw(name)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+            raise self.error(name, f"{value!r:.60} is not a list of words")
+        return self._of_length(name, value, length)
+
+    def indices(self, name: str, *, length: int | None = None) -> list[int] | None:
+        """A list of whole numbers from 0, or None."""
+        value = self.raw(name)
+        if value is None:
+            return None
+        whole = isinstance(value, list) and all(type(entry) is int and entry >= 0 for entry in value)
+        if not whole:
+            raise self.error(name, f"{value!r:.60} is not a list of whole numbers from 0")
+        return value if length is None else self._of_length(name, value, length)
+
+    def require_understood(self) -> None:
+        """Refuse what nobody read though its name says that KV bytes may depend on it."""
+        for name, value in self._values.items():
+            if value and name not in self._read and is_relevant(name):
+                raise self.error(
+                    name,
+                    f"{value!r:.60} is not understood and may change what is kept per token",
+                )
+
+    def _of_length(self, name: str, value: list[Entry], length: int) -> list[Entry]:
+        if len(value) != length:
+            raise self.error(name, f"{len(value)} entries for {length} layers")
+        return value

@@ -1,0 +1,177 @@
+"""How many bytes of KV so many tokens and users need, and how many fit: arithmetic over a model's dimensions.
+
+Bytes come from `bench.catalog.models.geometry` alone.  Nothing here was measured.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from bench.catalog.models.geometry import Family
+from bench.catalog.models.resolve import Model
+from bench.record.validate import require_positive
+from kvio.layout.planes import KVLayout
+
+ORIGIN = "arithmetic"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The KV cache of one model in one dtype, over the ranks of a tensor-parallel group.
+
+    Args:
+        model: whose dimensions count.
+        kv_dtype: as `bench.catalog.models.kv_dtype` names them.
+        tensor_parallel: ranks of the group.
+    """
+
+    model: Model
+    kv_dtype: str = "bfloat16"
+    tensor_parallel: int = 1
+
+    @cached_property
+    def whole(self) -> KVLayout:
+        """Every head, latent and state once."""
+        return self.model.geometry.layout(self.kv_dtype)
+
+    @cached_property
+    def rank(self) -> KVLayout:
+        """What the fullest rank keeps."""
+        return self.model.geometry.layout(self.kv_dtype, self.tensor_parallel)
+
+    @property
+    def family(self) -> Family:
+        """What sets its KV apart."""
+        return self.model.geometry.family
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes that one more token adds on all ranks, while no window is full: each stores what it keeps."""
+        return self.tensor_parallel * self.rank.bytes_per_token
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the linear-attention states of one prefix on all ranks, however long it is."""
+        return self.tensor_parallel * self.rank.state_bytes
+
+    def bytes_on_ranks(self, num_tokens: int) -> int:
+        """Bytes that all ranks set aside for one sequence: each has room for what the fullest keeps."""
+        return self.tensor_parallel * self.rank.bytes_at(num_tokens)
+
+    def replication(self, num_tokens: int = 1) -> float:
+        """How many times the ranks together keep what would be enough once; 1 where everything is divided."""
+        return self.bytes_on_ranks(num_tokens) / self.whole.bytes_at(num_tokens)
+
+    def mha_formula_bytes(self, num_tokens: int) -> int:
+        """What 2 B S L H D gives for one sequence (B = 1) of S tokens, in bytes of the KV dtype."""
+        return self.model.geometry.mha_formula_bytes_per_token(self.kv_dtype) * num_tokens
+
+
+def most_tokens(layout: KVLayout, num_bytes: int) -> int | None:
+    """The longest sequence whose KV fits into `num_bytes`; None where no length fills it (windows, states)."""
+    per_token = layout.bytes_per_token_beyond_window
+    widest = max((plane.window_tokens or 0 for plane in layout.planes), default=0)
+    if per_token == 0 and layout.bytes_at(max(widest, 1)) <= num_bytes:
+        return None
+    bound = widest if per_token == 0 else max(num_bytes, 0) // per_token
+    return max(bisect_right(range(bound + 1), num_bytes, key=layout.bytes_at) - 1, 0)
+
+
+def token_table(caches: Sequence[Cache], at_tokens: int) -> pd.DataFrame:
+    """One row per model: KV bytes of a token, and by what factor the formula for MHA is wrong.
+
+    Columns: model, attention_kind, kv_dtype, tensor_parallel, kv_bytes_per_token, beyond_window_bytes_per_token
+    (once every window is full), state_bytes, rank_bytes_per_token, replication_factor, mha_formula_bytes_per_token,
+    at_tokens, mha_formula_factor (formula / real bytes of a sequence of `at_tokens`).
+    """
+    rows = [
+        {
+            "model": cache.model.key,
+            "attention_kind": cache.family,
+            "kv_dtype": cache.kv_dtype,
+            "tensor_parallel": cache.tensor_parallel,
+            "kv_bytes_per_token": cache.whole.bytes_per_token,
+            "beyond_window_bytes_per_token": cache.whole.bytes_per_token_beyond_window,
+            "state_bytes": cache.whole.state_bytes,
+            "rank_bytes_per_token": cache.rank.bytes_per_token,
+            "replication_factor": cache.replication(at_tokens),
+            "mha_formula_bytes_per_token": cache.mha_formula_bytes(1),
+            "at_tokens": at_tokens,
+            "mha_formula_factor": cache.mha_formula_bytes(at_tokens) / cache.whole.bytes_at(at_tokens),
+        }
+        for cache in caches
+    ]
+    return label(rows)
+
+
+def length_table(caches: Sequence[Cache], lengths: Sequence[int]) -> pd.DataFrame:
+    """One row per model and length: model, tokens, kv_bytes (once), kv_bytes_on_ranks (all ranks together)."""
+    rows = [
+        {
+            "model": cache.model.key,
+            "tokens": tokens,
+            "kv_bytes": cache.whole.bytes_at(tokens),
+            "kv_bytes_on_ranks": cache.bytes_on_ranks(tokens),
+        }
+        for cache in caches
+        for tokens in lengths
+    ]
+    return label(rows)
+
+
+def users_table(caches: Sequence[Cache], users: Sequence[int], contexts: Sequence[int]) -> pd.DataFrame:
+    """One row per model, context and number of users: KV bytes of all of them, none of it shared.
+
+    Columns: model, users, tokens (of each user), user_bytes, kv_bytes, kv_bytes_on_ranks.
+    """
+    rows = [
+        {
+            "model": cache.model.key,
+            "users": number,
+            "tokens": tokens,
+            "user_bytes": cache.whole.bytes_at(tokens),
+            "kv_bytes": number * cache.whole.bytes_at(tokens),
+            "kv_bytes_on_ranks": number * cache.bytes_on_ranks(tokens),
+        }
+        for cache in caches
+        for tokens in contexts
+        for number in users
+    ]
+    return label(rows)
+
+
+def room_table(caches: Sequence[Cache], room_bytes: int, contexts: Sequence[int]) -> pd.DataFrame:
+    """What fits into DRAM or a drive of `room_bytes`, every head stored once.
+
+    Columns: model, room_bytes, sequence_tokens (longest single sequence, missing where nothing fills the room),
+    tokens (of each user), user_bytes, users (that fit), users_as_ranks_keep_it (each rank stores its own copy).
+
+    Raises:
+        InputError: no room.
+    """
+    require_positive("room", room_bytes, unit="bytes")
+    rows = [
+        {
+            "model": cache.model.key,
+            "room_bytes": room_bytes,
+            "sequence_tokens": most_tokens(cache.whole, room_bytes),
+            "tokens": tokens,
+            "user_bytes": cache.whole.bytes_at(tokens),
+            "users": room_bytes // cache.whole.bytes_at(tokens),
+            "users_as_ranks_keep_it": room_bytes // cache.bytes_on_ranks(tokens),
+        }
+        for cache in caches
+        for tokens in contexts
+    ]
+    return label(rows)
+
+
+def label(rows: Sequence[Mapping[str, object]], origin: str = ORIGIN) -> pd.DataFrame:
+    """Rows as a frame whose last column says where the figures come from; whole numbers stay whole."""
+    table = pd.DataFrame(rows, dtype=object)
+    table["origin"] = origin
+    table.attrs["origin"] = origin
+    return table

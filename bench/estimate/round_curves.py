@@ -1,0 +1,121 @@
+"""One curve per round, and the band that their median and 95 % interval make at any length."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Protocol
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+
+from bench.estimate.intervals import Floats, summarise_columns
+
+Axis = Literal["log", "linear"]
+WINDOW = math.log(2) / 4  # lengths of one round within a factor 2^(1/4) are smoothed together
+
+
+class Band(Protocol):
+    """An advantage of load (above 0 load wins) with its interval, over prefix length."""
+
+    @property
+    def lengths(self) -> Floats:
+        """Lengths measured, ascending."""
+
+    def at(self, lengths: Floats) -> tuple[Floats, Floats, Floats]:
+        """Centre, low and high at these lengths; NaN where unknown."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundCurve:
+    """What one round measured of the advantage of load, by length ascending; above 0 load wins."""
+
+    lengths: Floats
+    values: Floats
+
+
+def curve_of(values: Mapping[float, float]) -> RoundCurve:
+    """The curve of one round from {length: advantage}."""
+    lengths = sorted(values)
+    return RoundCurve(np.asarray(lengths, dtype=float), np.asarray([values[n] for n in lengths], dtype=float))
+
+
+class RoundBand:
+    """The band over rounds: at each length the median of the rounds that cover it, and its interval.
+
+    Rounds may have measured different lengths; each is interpolated on its own, both arms paired, before
+    anything is averaged: by a monotone cubic (a line between two lengths), in log length or in length.  Where
+    a round measured three or more lengths within a factor 2^(1/4), each is first replaced by the local line
+    through them, so that a dense grid averages its noise instead of crossing zero many times.  Outside its
+    own lengths a round says nothing.
+
+    The interval of a crossing is the set of lengths where this band contains 0.  That is the interval of the
+    per-round crossings C_r (D_r(x) > 0 just when C_r < x), except that a round whose own crossing falls
+    outside its lengths still counts, instead of being dropped.
+    """
+
+    def __init__(self, rounds: Sequence[RoundCurve], *, axis: Axis = "log") -> None:
+        self.rounds = tuple(rounds)
+        self.axis = axis
+        self.lengths: Floats = np.unique(np.concatenate([curve.lengths for curve in rounds] or [np.empty(0)]))
+        alike: dict[bytes, list[RoundCurve]] = {}
+        for curve in self.rounds:
+            alike.setdefault(curve.lengths.tobytes(), []).append(curve)
+        self._groups = tuple(_interpolate_alike(tuple(curves), axis) for curves in alike.values())
+
+    def at(self, lengths: Floats) -> tuple[Floats, Floats, Floats]:
+        """Median, low and high over the rounds that cover each length."""
+        x = np.log(lengths) if self.axis == "log" else lengths
+        return summarise_columns(np.concatenate([group.at(x).T for group in self._groups]))
+
+
+class _RoundsAlike:
+    """Rounds that measured the same lengths, interpolated together."""
+
+    def __init__(self, curves: Sequence[RoundCurve], axis: Axis) -> None:
+        logs = np.log(curves[0].lengths)
+        values = np.stack([curve.values for curve in curves], axis=1)  # (num_lengths, num_rounds)
+        self._x = logs if axis == "log" else curves[0].lengths
+        self._y = _smooth(logs, values)
+        self._curve: PchipInterpolator | None = None
+        if len(logs) > 2:
+            self._curve = PchipInterpolator(self._x, self._y)  # type: ignore[no-untyped-call]
+
+    def at(self, x: Floats) -> Floats:
+        """Values (len(x), num_rounds), NaN outside what these rounds measured."""
+        first, last = self._x[0], self._x[-1]
+        outside = (x < first - 1e-9 * abs(first)) | (x > last + 1e-9 * abs(last))
+        x = np.minimum(np.maximum(x, first), last)
+        found = self._line(x) if self._curve is None else self._curve(x)
+        return np.where(outside[:, None], np.nan, found)
+
+    def _line(self, x: Floats) -> Floats:
+        if len(self._x) == 1:
+            return np.repeat(self._y, len(x), axis=0)
+        share = ((x - self._x[0]) / (self._x[1] - self._x[0]))[:, None]
+        return np.asarray((1 - share) * self._y[0] + share * self._y[1])
+
+
+@lru_cache(maxsize=64)
+def _interpolate_alike(curves: tuple[RoundCurve, ...], axis: Axis) -> _RoundsAlike:
+    """Kept, because refinement looks at the same old rounds after every new one."""
+    return _RoundsAlike(curves, axis)
+
+
+def _smooth(x: Floats, y: Floats) -> Floats:
+    """Local line over neighbours within WINDOW, for each column of (num_lengths, num_rounds)."""
+    if len(x) < 3 or float(np.min(x[2:] - x[:-2])) > 2 * WINDOW:
+        return y
+    near = np.abs(x[:, None] - x[None, :]) <= WINDOW + 1e-12  # (num_lengths, num_lengths)
+    count = near.sum(axis=1)
+    mean_x = near @ x / count
+    spread = near @ (x * x) / count - mean_x**2
+    mean_y = near @ y / count[:, None]
+    shared = near @ (x[:, None] * y) / count[:, None] - mean_x[:, None] * mean_y
+    slope = shared / np.where(spread > 1e-12, spread, np.inf)[:, None]
+    return np.where((count > 2)[:, None], mean_y + slope * (x - mean_x)[:, None], y)
+
+
+def band_of(rounds: Sequence[Mapping[float, float]], *, axis: Axis = "log") -> RoundBand:
+    """The band of several rounds, each {length: advantage}; rounds without any length are left out."""
+    return RoundBand(tuple(curve_of(values) for values in rounds if values), axis=axis)

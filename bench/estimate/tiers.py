@@ -1,0 +1,300 @@
+"""Where a prefix may live: every way to load as a tier, by load time, and the cheapest tier that still beats recompute.
+
+A tier beats recompute at a length when the 95 % interval of recompute/load lies above 1 there.  Of those that do,
+the cheapest is the one whose place costs least per byte (`PLACES`); of several in one place, the faster at that length,
+beside which those stand that rounds cannot tell from it.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+from bench.estimate.results import Analysis, Estimate, Point, SweetSpot
+from bench.estimate.telling import within_noise
+from bench.estimate.valid_samples import FAULTS, Medians, Table, round_medians, select_load, tabulate
+from bench.record.run import RunRecord, Sample
+from bench.record.sample import Outcome
+
+Place = Literal[
+    "host memory", "store memory", "simulated drive", "local disk", "network storage", "object store"
+]
+PLACES: tuple[Place, ...] = get_args(Place)  # a byte costs most in the first and least in the last
+MEMORY_BACKENDS = frozenset({"hostmem", "hostmem-pinned"})
+MEMORY_STORES = frozenset({"mooncake"})  # servers that keep what is placed in their memory
+# what the names of storage say in brackets (`kvio.evidence.storage_device`)
+NETWORK, IN_MEMORY = "network", "in memory"
+UNVERIFIED = "unverified"
+Standing = Literal["beats", "undecided", "loses"]
+ERROR = 0.025  # of naming any way surely slower that is not: once for the homes, once for the order
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One load series as a place where prefixes may live.
+
+    Args:
+        backend, layout: as carried out; None in a record that does not say.
+        data_path, cache_state: as proved, of the samples that count; several are joined by " and ".
+        bytes_per_s: payload per second at its longest length, `rate_tokens`.
+        whole, marginal: C* and P* of the median load time.
+        from_tokens: from here on a prefix may live here: C* (P* where a suffix was asked for) in whole chunks, the
+            shortest length measured where load always wins; None where load never wins, or only below a length or
+            between two, or where nobody knows.
+        points: by length, of those where it was measured.
+        left_out: what of its samples does not count, and why.
+    """
+
+    series: str
+    place: Place
+    backend: str | None
+    layout: str | None
+    data_path: str | None
+    cache_state: str | None
+    rate_tokens: int | None
+    bytes_per_s: Estimate | None
+    whole: SweetSpot | None
+    marginal: SweetSpot | None
+    from_tokens: int | None
+    points: tuple[Point, ...]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The cheapest tier that beats recompute at one length.
+
+    Args:
+        series, place: of that tier; None where none does.
+        ties: series in the same place that beat recompute too, and that are not surely slower: see `within_noise`, at
+            `ERROR` over all pairs of such series at all lengths, since the home is the fastest of them by chance too.
+        undecided: series whose rounds disagree on recompute: in cheaper places (in any, where no tier beats recompute),
+            and those in the same place that are not surely slower.
+        unverified: the tier's cache state could not be proved, so that a cache may have answered.
+    """
+
+    prefix_tokens: int
+    series: str | None
+    place: Place | None
+    undecided: tuple[str, ...]
+    ties: tuple[str, ...] = ()
+    unverified: bool = False
+
+    @property
+    def all_series(self) -> tuple[str, ...]:
+        """The tier and its ties; empty where none beats recompute."""
+        return () if self.series is None else (self.series, *self.ties)
+
+
+@dataclass(frozen=True, slots=True)
+class TierTable:
+    """All tiers of a run, fastest first, with recompute beside them.
+
+    Args:
+        recompute_s: by length; every tier was compared with it.
+        suffix_tokens: above 0, all times are those of so many next tokens.
+        order_tokens: the longest length that all measured tiers have, at which their load times order them; None
+            where they share none: each then stands by its time at its own longest.
+        undecided: runs of neighbours in that order whose load times there are the same within the noise: see
+            `within_noise`, at `ERROR` over the neighbours.
+        not_measured: what was asked for and skipped, each with its reason.
+    """
+
+    tiers: tuple[Tier, ...]
+    homes: tuple[Home, ...]
+    recompute_s: Mapping[int, Estimate]
+    suffix_tokens: int
+    order_tokens: int | None
+    not_measured: tuple[str, ...]
+    undecided: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths at which any tier was measured."""
+        return tuple(sorted({point.prefix_tokens for tier in self.tiers for point in tier.points}))
+
+
+def make_tiers(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> TierTable:
+    """The tiers of one run: its load series with what the analysis says of each."""
+    tables = _tables_that_count(run, samples)
+    names = [name for name, info in run.series.items() if info.arm == "load"]
+    names += [point.series for point in analysis.points]
+    tiers = [
+        _make_tier(run, analysis, name, outcomes=_flatten(tables.get(name, {})))
+        for name in dict.fromkeys(names)
+    ]
+    order_tokens = _longest_of_all(tiers)
+    tiers.sort(key=lambda tier: _load_s(tier, order_tokens))
+    seconds = {name: round_medians(table) for name, table in tables.items()}
+    recompute = {p.prefix_tokens: p.recompute_s for p in analysis.points if p.recompute_s is not None}
+    return TierTable(
+        tiers=tuple(tiers),
+        homes=_find_homes(tiers, seconds),
+        recompute_s=dict(sorted(recompute.items())),
+        suffix_tokens=run.plan.suffix_tokens,
+        order_tokens=order_tokens,
+        not_measured=tuple(notice.message for notice in run.notices if notice.code == "skipped"),
+        undecided=_find_undecided(tiers, seconds, order_tokens),
+    )
+
+
+def find_place(run: RunRecord, series: str) -> Place:
+    """Where the chunks of a series lay."""
+    settings = run.series[series].settings if series in run.series else {}
+    if settings.get("backend") in MEMORY_BACKENDS:
+        return "host memory"
+    if settings.get("backend") in MEMORY_STORES:
+        return "store memory"
+    if settings.get("server"):
+        return "object store"
+    if settings.get("backend") == "simulated":
+        return "simulated drive"
+    name = str(run.storage.get("placed_from", run.storage).get("name", ""))
+    if IN_MEMORY in name:
+        return "host memory"
+    return "network storage" if NETWORK in name else "local disk"
+
+
+def judge(point: Point) -> Standing:
+    """Whether load beats recompute at this point; undecided where there is no interval, or it holds 1."""
+    ratio = point.ratio
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return "undecided"
+    return "beats" if ratio.low > 1 else "loses" if ratio.high < 1 else "undecided"
+
+
+def asked_spot(tier: Tier, suffix_tokens: int) -> SweetSpot | None:
+    """The crossover that the run asked for: C*, with a suffix P*."""
+    return tier.marginal if suffix_tokens else tier.whole
+
+
+def _longest_of_all(tiers: Sequence[Tier]) -> int | None:
+    lengths = [{point.prefix_tokens for point in tier.points} for tier in tiers if tier.points]
+    return max(set.intersection(*lengths), default=None) if lengths else None
+
+
+def _load_s(tier: Tier, tokens: int | None) -> float:
+    """Median load time at so many tokens, or at the tier's longest length; a tier without any is the last."""
+    seconds = {point.prefix_tokens: point.load_s.value for point in tier.points if point.load_s is not None}
+    return seconds[max(seconds) if tokens is None else tokens] if seconds else math.inf
+
+
+def _find_undecided(
+    tiers: Sequence[Tier], seconds: Mapping[str, Medians], tokens: int | None
+) -> tuple[tuple[str, ...], ...]:
+    """Runs of neighbours whose load times at so many tokens rounds cannot tell apart."""
+    if tokens is None:
+        return ()
+    names = [tier.series for tier in tiers if tier.points]
+    runs, level = [names[:1]], ERROR / max(1, len(names) - 1)
+    for faster, slower in pairwise(names):
+        if within_noise(seconds[faster][tokens], seconds[slower][tokens], level=level):
+            runs[-1].append(slower)
+        else:
+            runs.append([slower])
+    return tuple(tuple(run) for run in runs if len(run) > 1)
+
+
+def _tables_that_count(run: RunRecord, samples: Sequence[Sample]) -> dict[str, Table]:
+    """By load series, the samples that answer the question asked and count."""
+    return {
+        series: select_load(run, series, table).table
+        for (arm, series, suffix), table in tabulate(samples).items()
+        if arm == "load" and suffix == run.plan.suffix_tokens
+    }
+
+
+def _flatten(table: Table) -> list[Outcome]:
+    return [outcome for rounds in table.values() for found in rounds.values() for outcome in found]
+
+
+def _make_tier(run: RunRecord, analysis: Analysis, series: str, *, outcomes: Sequence[Outcome]) -> Tier:
+    settings = run.series[series].settings if series in run.series else {}
+    mine = (p for p in analysis.points if p.series == series and p.load_s is not None)
+    points = sorted(mine, key=lambda point: point.prefix_tokens)
+    rated = [point for point in points if point.bytes_per_s is not None]
+    spots = {spot.kind: spot for spot in analysis.spots if spot.series == series and spot.statistic == "p50"}
+    asked = spots.get("marginal" if run.plan.suffix_tokens else "whole")
+    return Tier(
+        series=series,
+        place=find_place(run, series),
+        backend=settings.get("backend"),
+        layout=settings.get("preset"),
+        data_path=_join(outcome.data_path for outcome in outcomes),
+        cache_state=_join(outcome.cache_state for outcome in outcomes),
+        rate_tokens=rated[-1].prefix_tokens if rated else None,
+        bytes_per_s=rated[-1].bytes_per_s if rated else None,
+        whole=spots.get("whole"),
+        marginal=spots.get("marginal"),
+        from_tokens=_find_from(asked),
+        points=tuple(points),
+        left_out=tuple(
+            text.partition(": ")[2]
+            for text in (asked.notices if asked is not None else ())
+            if text.partition(": ")[0] in FAULTS
+        ),
+    )
+
+
+def _join(values: Iterable[str | None]) -> str | None:
+    return " and ".join(sorted({value for value in values if value is not None})) or None
+
+
+def _find_from(spot: SweetSpot | None) -> int | None:
+    if spot is None or spot.verdict == "inconclusive":
+        return None
+    if spot.verdict == "load_always_wins":
+        return None if spot.measured_range is None else spot.measured_range[0]
+    return spot.export_tokens
+
+
+def _find_homes(tiers: Sequence[Tier], seconds: Mapping[str, Medians]) -> tuple[Home, ...]:
+    """The home at each length, shortest first."""
+    at: dict[int, list[tuple[Tier, Point]]] = {}
+    for tier in tiers:
+        for point in tier.points:
+            at.setdefault(point.prefix_tokens, []).append((tier, point))
+    rivals = {tokens: _find_rivals(at[tokens]) for tokens in sorted(at)}
+    level = ERROR / max(1, sum(math.comb(len(found), 2) for found in rivals.values()))
+    return tuple(
+        _make_home(tokens, found, at[tokens], seconds=seconds, level=level)
+        for tokens, found in rivals.items()
+    )
+
+
+def _find_rivals(found: Sequence[tuple[Tier, Point]]) -> list[tuple[Tier, Point]]:
+    """The tiers of the cheapest place that beats recompute: those that do, fastest first, then the undecided."""
+    winners = sorted((pair for pair in found if judge(pair[1]) == "beats"), key=_price)
+    ordered = [*winners, *(pair for pair in found if judge(pair[1]) == "undecided")]
+    return [pair for pair in ordered if winners and pair[0].place == winners[0][0].place]
+
+
+def _make_home(
+    tokens: int,
+    rivals: Sequence[tuple[Tier, Point]],
+    found: Sequence[tuple[Tier, Point]],
+    *,
+    seconds: Mapping[str, Medians],
+    level: float,
+) -> Home:
+    cheap = PLACES.index(rivals[0][0].place) if rivals else -1
+    undecided = [
+        tier.series
+        for tier, point in found
+        if judge(point) == "undecided" and PLACES.index(tier.place) > cheap
+    ]
+    if not rivals:
+        return Home(tokens, None, None, tuple(undecided))
+    home, ties = rivals[0][0], list[str]()
+    for tier, point in rivals[1:]:
+        if within_noise(seconds[home.series][tokens], seconds[tier.series][tokens], level=level):
+            (ties if judge(point) == "beats" else undecided).append(tier.series)
+    unverified = home.cache_state is not None and UNVERIFIED in home.cache_state
+    return Home(tokens, home.series, home.place, tuple(undecided), tuple(ties), unverified)
+
+
+def _price(found: tuple[Tier, Point]) -> tuple[int, float]:
+    """What to sort by for the cheapest place, and there the fastest tier."""
+    tier, point = found
+    return -PLACES.index(tier.place), point.load_s.value if point.load_s else float("inf")

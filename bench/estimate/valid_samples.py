@@ -1,0 +1,152 @@
+"""Which samples count, sorted by arm, series, length and round; nothing is left out without a notice."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.estimate.measurable import require_sound
+from bench.record.run import RunRecord, Sample
+from bench.record.sample import ArmName, Outcome
+
+Rounds = Mapping[int, Sequence[Outcome]]  # by round
+Table = Mapping[int, Rounds]  # by prefix length
+Medians = Mapping[int, Mapping[int, float]]  # seconds by prefix length, then by round
+COLD = frozenset({"cold", "direct"})
+LOADING = frozenset({"load", "hybrid"})
+TRIES = 3  # rounds after which a length may be given up
+USABLE_SHARE = (
+    0.5  # of the rounds that tried a length; below it, what is left is chosen by what spoilt the rest
+)
+FAULTS = {
+    "label_disproved": "are called cold or direct, which their own counters or the storage exclude,",
+    "not_cold": "were not proved cold or direct as asked",
+    "above_limit": "were faster than the limit that they were under",
+    "unchecked_bytes": "were never compared with the store",
+    "wrong_bytes": "brought in other bytes than the store holds",
+    "seldom_usable": "are of lengths at which most rounds gave none that counts,",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Samples of one series that count, and what was left out and why."""
+
+    table: Table
+    num_left_out: int = 0
+    notices: tuple[str, ...] = ()
+
+
+def tabulate(
+    samples: Iterable[Sample],
+) -> dict[tuple[ArmName, str, int], dict[int, dict[int, list[Outcome]]]]:
+    """Outcomes by (arm, series, suffix_tokens), then prefix length, then round.
+
+    Raises:
+        AnalysisError: seconds that are zero, negative or not finite.
+    """
+    tables: dict[tuple[ArmName, str, int], dict[int, dict[int, list[Outcome]]]] = {}
+    for sample in samples:
+        require_sound(sample)
+        case = sample.case
+        table = tables.setdefault((case.arm, case.series, case.suffix_tokens), {})
+        table.setdefault(case.prefix_tokens, {}).setdefault(sample.round, []).append(sample.outcome)
+    return tables
+
+
+def select_load(run: RunRecord, series: str, table: Table) -> Selection:
+    """Samples of a load series that may stand for the cache state it asked for, with the right bytes."""
+    settings = run.series[series].settings if series in run.series else {}
+    asked, in_memory = settings.get("cache_state"), run.in_memory and "server" not in settings
+    kept: dict[int, dict[int, list[Outcome]]] = {}
+    left_out: Counter[str] = Counter()
+    total = 0
+    for tokens, number, outcome in _each(table):
+        total += 1
+        fault = _find_fault(outcome, asked, tokens=tokens, in_memory=in_memory)
+        if fault:
+            left_out[fault] += 1
+        else:
+            kept.setdefault(tokens, {}).setdefault(number, []).append(outcome)
+    seldom = _seldom_usable(table, kept)
+    for tokens in seldom:
+        left_out["seldom_usable"] += sum(map(len, kept.pop(tokens, {}).values()))
+    notices = [
+        f"{fault}: {num} of {total} samples {FAULTS[fault]} and are left out"
+        for fault, num in sorted(left_out.items())
+        if num
+    ]
+    notices += [f"seldom_usable: {tokens} tokens are not judged" for tokens in seldom]
+    if asked == "warm":
+        notices.append("warm: read from a warm page cache, as asked; this is no cold crossover")
+    return Selection(kept, left_out.total(), tuple(notices))
+
+
+def samples_that_count(run: RunRecord, samples: Iterable[Sample], series: str) -> list[Sample]:
+    """The samples of one series that the analysis counts, in their order: all, where nothing is loaded."""
+    found = [sample for sample in samples if sample.case.series == series]
+    kept: set[int] = set()
+    for (arm, _, _), table in tabulate(found).items():
+        counted = select_load(run, series, table).table if arm in LOADING else table
+        kept |= {id(outcome) for _, _, outcome in _each(counted)}
+    return [sample for sample in found if id(sample.outcome) in kept]
+
+
+def _seldom_usable(tried: Table, kept: Table) -> list[int]:
+    """Lengths at which few of the rounds that tried gave a sample that counts, shortest first."""
+    return sorted(
+        tokens
+        for tokens, rounds in tried.items()
+        if len(rounds) >= TRIES and 0 < len(kept.get(tokens, {})) < USABLE_SHARE * len(rounds)
+    )
+
+
+def _each(table: Table) -> Iterator[tuple[int, int, Outcome]]:
+    for tokens, rounds in table.items():
+        for number, outcomes in rounds.items():
+            yield from ((tokens, number, outcome) for outcome in outcomes)
+
+
+def _find_fault(outcome: Outcome, asked: object, *, tokens: int, in_memory: bool) -> str:
+    """Why a load sample does not count; empty when it does.  A state that nobody looked at proves nothing.
+
+    Args:
+        asked: the cache state that the series asked for.
+        tokens: of the prefix.
+        in_memory: the files lie in a file system that is memory itself, where no read is cold.
+    """
+    if outcome.verified is False:
+        return "wrong_bytes"
+    if outcome.load_fraction == 0 and not outcome.num_bytes:
+        return ""  # recompute was done first: nothing was read, so there is nothing to prove
+    if tokens == 1 and outcome.num_bytes == 0:
+        return ""  # nor is anything of one token, which the first-token step computes
+    if asked is not None and outcome.verified is None:
+        return "unchecked_bytes"
+    if "above_limit" in outcome.notices:
+        return "above_limit"
+    if outcome.cache_state in COLD and (in_memory or outcome.served_from_cache):
+        return "label_disproved"
+    return "not_cold" if asked in COLD and outcome.cache_state not in COLD else ""
+
+
+def round_medians(table: Table) -> dict[int, dict[int, float]]:
+    """Median seconds of the samples of each round: samples of one process are pooled only here."""
+    return {
+        tokens: {
+            number: float(np.median([o.seconds for o in outcomes])) for number, outcomes in rounds.items()
+        }
+        for tokens, rounds in table.items()
+    }
+
+
+def pair_rounds(recompute: Medians, load: Medians) -> list[dict[float, float]]:
+    """Per round {length: log(recompute / load)} where that round measured both arms, in order of rounds."""
+    rounds: dict[int, dict[float, float]] = {}
+    for tokens in recompute.keys() & load.keys():
+        for number in recompute[tokens].keys() & load[tokens].keys():
+            ratio = math.log(recompute[tokens][number]) - math.log(load[tokens][number])
+            rounds.setdefault(number, {})[float(tokens)] = ratio
+    return [rounds[number] for number in sorted(rounds)]

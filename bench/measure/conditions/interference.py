@@ -1,0 +1,102 @@
+"""Who else was at work while rounds were measured, and in which of them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from bench.machine.counters import Moment, read_moment
+from bench.measure.conditions.header_notices import BUSY_SHARE
+from bench.measure.conditions.object_server import find_server
+from bench.measure.session import Site
+from bench.measure.setup import Setup
+from bench.record.run import Notice
+from kvio.evidence.io_counters import Traffic
+from kvio.evidence.storage_device import find_block_device
+
+# of a drive in one round, above both of which somebody else writes there: a sweep itself writes rows and headers
+WRITTEN_SHARE = 0.10  # of what was read from it
+WRITTEN_BYTES = 64e6
+
+
+@dataclass(slots=True)
+class Company:
+    """Others at work, by the numbers of the rounds that they disturbed.
+
+    Args:
+        read: the counters now.
+        before: what they said when the round before ended.
+        shares: of the processor, in the rounds in which others took much of it.
+        traffic: of the drive, in the rounds in which others wrote much to it.
+    """
+
+    read: Callable[[], Moment]
+    before: Moment
+    shares: dict[int, float] = field(default_factory=dict)
+    traffic: dict[int, Traffic] = field(default_factory=dict)
+
+    def look(self, number: int) -> tuple[Notice, ...]:
+        """What there is to say after round `number`: of each thing one notice, of all rounds up to now."""
+        before, self.before = self.before, self.read()
+        share = self.before.others_share_since(before)
+        if share is not None and share > BUSY_SHARE:
+            self.shares[number] = share
+        moved = self.before.drive_since(before)
+        if moved is not None and moved.written_bytes > max(WRITTEN_BYTES, WRITTEN_SHARE * moved.read_bytes):
+            self.traffic[number] = moved
+        return (*self._notice_processor(), *self._notice_drive())
+
+    def _notice_processor(self) -> tuple[Notice, ...]:
+        if not self.shares:
+            return ()
+        message = (
+            f"{_since(self.shares)}: other work took up to {max(self.shares.values()):.0%} of the processor in "
+            f"{_say_rounds(self.shares)}; expect wide intervals"
+        )
+        return (Notice(code="busy_machine", message=message),)
+
+    def _notice_drive(self) -> tuple[Notice, ...]:
+        if not self.traffic:
+            return ()
+        written = sum(moved.written_bytes for moved in self.traffic.values())
+        read = sum(moved.read_bytes for moved in self.traffic.values())
+        message = (
+            f"{_since(self.traffic)}: {written / 1e9:.2f} GB were written to the drive in {_say_rounds(self.traffic)}, "
+            f"where the sweep only reads, while it gave {read / 1e9:.2f} GB; that may have slowed it"
+        )
+        return (Notice(code="drive_shared", message=message),)
+
+
+def meet_company(setup: Setup, site: Site) -> Company | None:
+    """Begin to watch for others; None where they disturb nothing, as in a simulation."""
+    if setup.plan.simulation is not None:
+        return None
+    counts_processor = not _has_server_here(setup)
+    reads_files = site.scratch is not None and any(load.reads_files for load in setup.loads)
+    device = find_block_device(site.scratch) if site.scratch is not None and reads_files else None
+
+    def read() -> Moment:
+        return read_moment(site.clock.now_s(), counts_processor=counts_processor, device=device)
+
+    return Company(read, read())
+
+
+def _has_server_here(setup: Setup) -> bool:
+    """Whether a server on this machine answers: it works for the sweep, but is none of its processes."""
+    servers = (find_server(load) for load in setup.loads)
+    return any(server is not None and server.interface.name == "lo" for server in servers)
+
+
+def _since(numbers: Iterable[int]) -> str:
+    """How a notice begins: alike for as long as rounds are added to it, so that the latest replaces the others."""
+    return f"from round {min(numbers)} on"
+
+
+def _say_rounds(numbers: Iterable[int]) -> str:
+    """Numbers of rounds for people: "round 2", "rounds 2-4, 7"."""
+    ordered = sorted(numbers)
+    runs = [
+        [number for _, number in run]
+        for _, run in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0])
+    ]
+    said = ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"round{'s' if len(ordered) > 1 else ''} {said}"

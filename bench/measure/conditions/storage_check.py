@@ -1,0 +1,54 @@
+"""Whether a read of files can be proved cold or direct where they are to lie: said before time is spent on it."""
+
+from pathlib import Path
+
+from bench.measure.setup import Setup
+from bench.record.plan import PlanError
+from bench.record.run import Notice
+from kvio.evidence.cold_evidence import NOTICES, read_counters
+from kvio.evidence.storage_device import Storage, describe_storage
+from kvio.store.store_files import told
+
+CODE = "storage_unproved"
+TRY_DISK = "try --data-dir FOLDER on a local disk"
+
+
+def foresee_storage(setup: Setup, data_dir: Path) -> tuple[Notice, ...]:
+    """A notice when no sample of the series that read files can count, whatever is measured.
+
+    Args:
+        setup: what is to be measured.
+        data_dir: where the files will lie; nothing is said where there is no such directory.
+
+    Raises:
+        PlanError: every series reads files, and there they never leave memory.
+    """
+    reading = [load.name for load in setup.loads if load.reads_files]
+    if not reading or setup.plan.simulation is not None or not data_dir.is_dir():
+        return ()
+    with told(data_dir):
+        storage = describe_storage(data_dir)
+    if storage.in_memory and len(reading) == len(setup.loads):
+        raise PlanError(
+            f"{data_dir} is on {storage.name}: no read there is ever cold or direct, so no sample of a load would "
+            f"count; {TRY_DISK}, or --backend hostmem for loads from memory"
+        )
+    why = _find_obstacle(storage)
+    if why is None:
+        return ()
+    message = f"{', '.join(reading)}: {data_dir} is on {storage.name}: {why}; {TRY_DISK}"
+    return (Notice(code=CODE, message=message),)
+
+
+def _find_obstacle(storage: Storage) -> str | None:
+    """Why no read of files there is proved; None where it can be."""
+    if storage.in_memory:
+        return "no read there is ever cold or direct, so none of these samples will count"
+    if storage.device is not None and storage.device.behind_loop:
+        return "the file below its loop device may be cached, so none of these samples will count"
+    if storage.device is not None and storage.device.unproved is not None:
+        return f"{NOTICES[storage.device.unproved]}; none of these samples will count"
+    counters = read_counters(storage.device)
+    if counters.process_bytes is None or counters.device_bytes is None:
+        return "the kernel has no counters that prove reads there, so none of these samples will count"
+    return None

@@ -1,0 +1,42 @@
+"""What a sweep computes on, as the processes that measure pick it; this one touches no device."""
+
+from bench.measure.clock import MonotonicClock
+from bench.measure.processes.entry import PRELOAD, serve
+from bench.measure.processes.messages import DeviceJob, DeviceSeen, JobFailed
+from bench.measure.processes.source import ProcessSource, Source
+from bench.measure.rounds import MeasureError
+from bench.record.plan import Plan, PlanError
+
+ANSWER_S = 60.0  # the fork server has torch to import first
+
+
+def see_device(plan: Plan) -> DeviceSeen:
+    """Ask a fresh process, as one that measures would begin.
+
+    Raises:
+        PlanError: the device that was asked for is not there, or its driver does not answer.
+        MeasureError: the process failed.
+    """
+    clock = MonotonicClock()
+    source = ProcessSource(serve, preload=PRELOAD, clock=clock, attach=None, overrun_s=0.0)
+    return hear_device(source, DeviceJob(plan, clock.now_s() + ANSWER_S))
+
+
+def hear_device(source: Source, job: DeviceJob) -> DeviceSeen:
+    """What the process of `source` answers.
+
+    Raises:
+        PlanError, MeasureError: see `see_device`.
+    """
+    seen = None
+    for message in source.run(job):
+        match message:
+            case DeviceSeen():
+                seen = message
+            case JobFailed(reason, refused):
+                raise PlanError(reason) if refused else MeasureError(f"device {job.plan.device}: {reason}")
+    if seen is None:
+        raise PlanError(
+            f"device {job.plan.device}: torch did not say within {ANSWER_S:.0f} s what it sees here; try --device cpu"
+        )
+    return seen

@@ -1,0 +1,140 @@
+"""Whether a sweep can be gone on with here and now: rounds are pooled, so what decides times must be the same."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.machine.facts import comparable
+from bench.machine.software import compare_revisions, compare_software, describe_software
+from bench.measure.available import leave_out_unavailable
+from bench.measure.conditions.fingerprint import compare_models
+from bench.measure.conditions.header import describe_machine_of, describe_storage_of
+from bench.measure.conditions.header_notices import failed_series
+from bench.measure.setup import Setup
+from bench.record.plan import Plan, PlanError
+from bench.record.progress import End, Policy, Progress
+from bench.record.run import SERIES_FAILED, Notice, RunRecord, Sample
+
+# notices of what going on tries again
+TRIED_AGAIN = frozenset({"answer_unchecked", "scaling_unchecked", SERIES_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """What is to end a sweep that is gone on with; None where it stays as it was.
+
+    Args:
+        budget_s: seconds that it is to have in all.
+        precision: of C*, relative.
+    """
+
+    budget_s: float | None = None
+    precision: float | None = None
+
+    def change(self, plan: Plan) -> Plan:
+        """The plan of a sweep, with that end."""
+        given = {"budget_s": self.budget_s, "precision": self.precision}
+        changed = {name: value for name, value in given.items() if value is not None}
+        return Plan.model_validate({**plan.model_dump(), **changed})
+
+
+AS_BEFORE = Until()
+
+
+def require_unfinished(
+    folder: Path, run: RunRecord, samples: Sequence[Sample], *, policy: Policy, until: Until
+) -> None:
+    """Stop on a complete sweep to which going on would add neither samples nor a check that had no time.
+
+    Args:
+        run, samples: as the folder holds them.
+        policy: what would decide of the next round.
+        until: what is to end it.
+
+    Raises:
+        PlanError: all is measured that was asked for, or neither budget nor precision ask for more than they did.
+    """
+    if run.state != "complete":
+        return
+    again = f"its answer is derived again by: make report RESULTS={folder}"
+    plan = until.change(run.plan)
+    chosen = policy(_unlimited(run.model_copy(update={"plan": plan}), samples))
+    open_yet = any(notice.code in TRIED_AGAIN for notice in run.notices)
+    if isinstance(chosen, End) and not chosen.wanted and not open_yet:
+        raise PlanError(
+            f"{folder}: this sweep is complete: {chosen.reason}, so that a longer --budget adds nothing; {again}"
+        )
+    if plan.budget_s <= run.plan.budget_s and plan.precision >= run.plan.precision:
+        raise PlanError(
+            f"{folder}: this sweep is complete, with a budget of {run.plan.budget_s:g} s; a longer --budget goes on "
+            f"with it, and {again}"
+        )
+
+
+def _unlimited(run: RunRecord, samples: Sequence[Sample]) -> Progress:
+    """How far a sweep has come, were time no matter; what broke counts, for it is tried again."""
+    measured = sorted({sample.case.prefix_tokens for sample in samples if sample.case.arm != "gemm"})
+    again = failed_series(run)
+    return Progress(
+        run=run,
+        samples=samples,
+        loads=tuple(
+            name
+            for name, info in run.series.items()
+            if info.arm == "load" and (info.skipped is None or name in again)
+        ),
+        allowed=run.plan.tokens or tuple(measured) or (run.chunk_tokens,),
+        cost_s={},
+        rounds_done=1 + max((sample.round for sample in samples), default=-1),
+        budget_left_s=math.inf,
+        startup_s=0.0,
+    )
+
+
+def require_same(folder: Path, run: RunRecord, setup: Setup, data_dir: Path) -> tuple[Notice, ...]:
+    """What must be said of rounds measured from now on beside those of `run`.
+
+    Raises:
+        PlanError: a backend is gone, or model, machine, storage or software are others.
+    """
+    others = compare_models(run, setup)
+    if others:
+        raise PlanError(
+            f"{folder} cannot be gone on with: {run.plan.model} is not what it was (then, now): {'; '.join(others)}; "
+            "put back the files it was begun with, or sweep again"
+        )
+    _, missing = leave_out_unavailable(run.plan, data_dir)
+    if missing:
+        raise PlanError(f"{folder} cannot be gone on with: {missing[0].message}")
+    _, machine = describe_machine_of(setup)
+    storage = describe_storage_of(setup, data_dir)
+    different = comparable(run.machine, machine)
+    if run.storage.get("name") != storage.get("name"):
+        different.append(f"storage: {run.storage.get('name')}, {storage.get('name')}")
+    if different:
+        raise PlanError(f"{folder} is of another machine or storage: {'; '.join(different)}")
+    software = describe_software().model_dump(mode="json")
+    if run.plan.simulation is None:
+        _require_software(folder, _with_kernel(run.software, run.machine), _with_kernel(software, machine))
+    changed = compare_revisions(run.software, software)
+    if changed is None:
+        return ()
+    message = f"rounds of two revisions of kvcross are pooled: {changed}; sweep again to have one"
+    return (Notice(code="other_revision", message=message),)
+
+
+def _require_software(folder: Path, one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    different = compare_software(one, other)
+    if different:
+        raise PlanError(
+            f"{folder} was measured with other software (then, now): {'; '.join(different)}; "
+            "go on with what it was begun with, or sweep again"
+        )
+
+
+def _with_kernel(software: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Software facts with what the machine's facts know of it: kernel and GPU drivers."""
+    drivers = [[gpu.get("driver"), gpu.get("cuda_driver")] for gpu in machine.get("gpus") or ()]
+    return {**software, "kernel": machine.get("kernel_release"), "GPU drivers": drivers}

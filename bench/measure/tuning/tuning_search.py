@@ -1,0 +1,164 @@
+"""Which load series get a search for their threads, depth and request size; carrying it out; what the record says."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.arms.file_cursor import Taken
+from bench.measure.processes.messages import JobFailed, SearchJob, SettingFound
+from bench.measure.rounds import Rounds
+from bench.measure.session import Site
+from bench.measure.setup import LoadSeries, Setup, name_hybrid, work_out
+from bench.measure.tuning.space import LEAST_BYTES
+from bench.record.plan import Plan
+from bench.record.progress import Observer, SearchPolicy
+from bench.record.read_setting import SettingSearch, settle
+from bench.record.run import Notice, RunRecord, Sample, SeriesInfo
+from kvio.backends import find_backend
+from kvio.store.chunk_store import ChunkStore
+
+SEARCHED = "best"  # the layout whose values are ours to choose
+BUDGET_SHARE = 0.08  # for all searches together
+MOST_S = 15.0
+LEAST_S = 3.0  # for one search; in less time nothing can be told from chance
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSearch:
+    """What is to be searched.
+
+    Args:
+        series: load series that get a search.
+        limit_s: seconds for all of them together.
+        known: by series, what needs none, and why; or what an earlier part of a resumed run found.
+    """
+
+    series: tuple[str, ...] = ()
+    limit_s: float = 0.0
+    known: Mapping[str, SettingSearch] = field(default_factory=dict)
+
+
+def plan_search(run: RunRecord, setup: Setup, samples: Sequence[Sample]) -> PlannedSearch:
+    """Which series are searched: once in a run, before its first sample."""
+    if samples or run.searches:
+        return PlannedSearch(known=run.searches)
+    left_out = {name for name, info in run.series.items() if info.skipped is not None}
+    loads = [load for load in setup.loads if load.spec.preset == SEARCHED and load.name not in left_out]
+    reasons = {load.name: reason for load in loads if (reason := _why_none(load, setup.plan)) is not None}
+    wanted = [load.name for load in loads if load.name not in reasons]
+    limit_s = min(MOST_S, BUDGET_SHARE * setup.plan.budget_s)
+    if wanted and limit_s < LEAST_S * len(wanted):
+        reasons |= dict.fromkeys(wanted, _say_no_time(setup.plan.budget_s, len(wanted)))
+        wanted = []
+    known = {name: SettingSearch(reason=reason) for name, reason in reasons.items()}
+    return PlannedSearch(tuple(wanted), limit_s if wanted else 0.0, known)
+
+
+def _say_no_time(budget_s: float, num_series: int) -> str:
+    """Why so many searches have no time, and what would change that; that is never said of the budget alone where
+    the searches may not take longer however large it is."""
+    if LEAST_S * num_series > MOST_S:
+        return f"{num_series} series leave less than {LEAST_S:g} s for each; name fewer, or give their values"
+    needed_s = math.ceil(LEAST_S * num_series / BUDGET_SHARE)
+    return f"a budget of {budget_s:g} s leaves no time for it; from {needed_s} s on there is"
+
+
+def _why_none(load: LoadSeries, plan: Plan) -> str | None:
+    """Why there is nothing to search for this series; None where there is."""
+    kind, spec = find_backend(load.spec.backend), load.spec
+    several = kind.most_in_flight > 1
+    if not kind.moves_bytes:
+        return f"{spec.backend} reads nothing"
+    if plan.limit_bytes_per_s is not None:
+        return "under a read limit the drive gives what the limit lets through"
+    if plan.tensor_parallel > 1:
+        return "several ranks read at once, and what is best for one alone need not be so for all"
+    depth_open = spec.queue_depth is None and (several or spec.num_threads is None)
+    threads_open = several and spec.num_threads is None
+    request_open = spec.request_bytes is None and kind.from_storage
+    return (
+        None
+        if depth_open or threads_open or request_open
+        else f"nothing that {spec.backend} takes was left open"
+    )
+
+
+def find_settings(
+    search: PlannedSearch, rounds: Rounds, site: Site, *, decide: SearchPolicy, observer: Observer
+) -> RunRecord:
+    """Carry the searches out; the header with what they chose, or why there was none.
+
+    What breaks in a search costs no more than it: the layout's own values are used then, and it is said.
+    """
+    run = rounds.run
+    found, broken = dict(search.known), list[str]()
+    measured = {name for _, name in rounds.series}
+    wanted = [name for name in search.series if name in measured]  # the others were left out meanwhile
+    longest = rounds.allowed[-1]
+    if wanted and run.kv_bytes_per_token * longest < LEAST_BYTES:
+        megabytes = run.kv_bytes_per_token * longest / 1e6
+        reason = f"{longest} tokens are {megabytes:.1f} MB, too few to tell settings apart"
+        found |= {name: SettingSearch(reason=reason) for name in wanted}
+    elif wanted:
+        observer.on_phase("searching threads, queue depth and request size for this drive")
+        carried_out, broken = _carry_out(wanted, rounds, site, limit_s=search.limit_s, decide=decide)
+        found |= carried_out
+    notices = (Notice(code="search_failed", message=f"{name}: {found[name].reason}") for name in broken)
+    return note_searches(run.model_copy(update={"searches": found, "notices": (*run.notices, *notices)}))
+
+
+def _carry_out(
+    series: Sequence[str], rounds: Rounds, site: Site, *, limit_s: float, decide: SearchPolicy
+) -> tuple[dict[str, SettingSearch], list[str]]:
+    """What was found for each series, and those whose search failed."""
+    job = SearchJob(
+        plan=rounds.run.plan,
+        store_dirs={name: rounds.store_dirs[name] for name in series},
+        most_tokens=rounds.allowed[-1],
+        decide=decide,
+        deadline_s=min(site.clock.now_s() + limit_s, rounds.deadline_s),
+    )
+    found: dict[str, SettingSearch] = {}
+    broken: list[str] = []
+    left = "the search was not over in time"
+    for message in site.source.run(job):
+        match message:
+            case SettingFound(name, setting, broke, taken):
+                rounds.taken.update(taken)
+                found[name] = setting
+                broken += [name] if broke else []
+            case JobFailed(reason):
+                left = f"the search failed: {reason}"
+                broken += [name for name in series if name not in found]
+    unfinished = {name: SettingSearch(reason=left) for name in series if name not in found}
+    for directory in {rounds.store_dirs[name] for name in unfinished}:
+        rounds.taken[directory] = _suppose_all(directory, rounds.taken.get(directory, Taken()))
+    return found | unfinished, broken
+
+
+def _suppose_all(directory: Path, known: Taken) -> Taken:
+    """What a search may have read of a store's files when it ended without saying so: each of them once."""
+    store = ChunkStore.open(directory)
+    return Taken(max(known.chunks, store.num_chunks), max(known.states, store.num_states))
+
+
+def note_searches(run: RunRecord) -> RunRecord:
+    """The header with the settings of all series as they will be carried out, and said in their labels."""
+    settled = work_out(settle(run.plan, run.searches)).series
+    series = dict(run.series)
+    for name, search in run.searches.items():
+        if search.chosen is not None:
+            for reader in (name, name_hybrid(name)):
+                if reader in series:
+                    series[reader] = _say_chosen(series[reader], settled[reader], search.chosen.brief)
+    return run.model_copy(update={"series": series})
+
+
+def _say_chosen(info: SeriesInfo, settled: SeriesInfo, setting: str) -> SeriesInfo:
+    return info.model_copy(
+        update={
+            "label": f"{settled.label} ({setting})",
+            "settings": {**info.settings, **settled.settings},
+        }
+    )

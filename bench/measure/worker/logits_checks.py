@@ -1,0 +1,179 @@
+"""A model's own KV through the real store and backend: what the right-answer check writes and loads back."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bench.arms.hybrid_split import Meeting, PieceSizes, jobs_by_chunk, recompute_and_load
+from bench.arms.model.build import BuiltModel
+from bench.arms.prefill import prefill_over
+from bench.measure.setup import LoadSeries
+from kvio.backends import find_backend
+from kvio.backends.config import BackendSetting
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.loading.blocks import KVBlocks
+from kvio.loading.loader import ChunkLoader
+from kvio.loading.read_plan import Job, by_chunk, collect, plan_jobs
+from kvio.store.chunk_store import ChunkStore
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is to be read for tokens 0 to `num_tokens`: jobs, and the number of each chunk's file."""
+
+    jobs: tuple[Job, ...]
+    chunk_ids: tuple[int, ...]
+    num_tokens: int
+
+
+class StoreExchange:
+    """Writes the KV of one set of blocks to chunk files and loads them into another.
+
+    Args:
+        directory: empty; the files go here.
+        geometry: of the chunks.
+        load: the series whose backend reads them back.
+        now_s: the clock of the loader.
+    """
+
+    def __init__(
+        self, directory: Path, geometry: ChunkGeometry, load: LoadSeries, *, now_s: Callable[[], float]
+    ) -> None:
+        self._directory = directory
+        self._geometry = geometry
+        self._load = load
+        self._kind = find_backend(load.spec.backend)
+        self._now_s = now_s
+        self._store: ChunkStore | None = None
+
+    def __call__(
+        self, source: KVBlocks, target: KVBlocks, *, num_tokens: int, rotate: bool, prompt: torch.Tensor
+    ) -> None:
+        """Store the first `num_tokens` of `source`, load them into `target`; `rotate` exchanges the files."""
+        chunks = self._geometry.chunks_between(0, num_tokens)
+        if self._store is None:
+            self._store = self._write(source, num_tokens, num_chunks=len(chunks))
+        shift = 1 if rotate else 0
+        ids = [(index + shift) % len(chunks) for index in chunks]
+        jobs = plan_jobs(
+            self._store,
+            ids,
+            first_token=0,
+            prefix_tokens=num_tokens,
+            state_id=0 if self._store.num_states else None,
+        )
+        depot = self._kind.depot and self._kind.depot(self._load.spec.options, self._directory)
+        setting = BackendSetting(
+            self._geometry.direct,
+            depot,
+            queue_depth=self._load.in_flight,
+            directory=self._directory,
+            packed_bytes=self._geometry.packed_bytes,
+            options=self._load.spec.options,
+        )
+        try:
+            if depot is not None:
+                paths = list(dict.fromkeys(job.path for job in jobs))
+                depot.place(paths, packed_bytes=self._geometry.packed_bytes)
+            self._load_through(setting, target, Planned(jobs, tuple(ids), num_tokens), prompt=prompt)
+        finally:
+            if depot is not None:
+                depot.withdraw()
+
+    def _load_through(
+        self, setting: BackendSetting, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
+    ) -> None:
+        loader = ChunkLoader(
+            self._geometry,
+            lambda: self._kind.make(setting),
+            device=target.device,
+            now_s=self._now_s,
+            into=self._kind.into,
+        )
+        try:
+            self._bring(loader, target, planned, prompt=prompt)
+        finally:
+            loader.close()
+
+    def _bring(
+        self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
+    ) -> None:
+        """Load everything."""
+        loader.load(target, planned.jobs)
+
+    def _write(self, source: KVBlocks, num_tokens: int, *, num_chunks: int) -> ChunkStore:
+        store = ChunkStore.create(self._directory, self._geometry, num_chunks=num_chunks, seed=0)
+        jobs = plan_jobs(
+            store,
+            range(num_chunks),
+            first_token=0,
+            prefix_tokens=num_tokens,
+        )
+        for chunk_id, parts in by_chunk(jobs):
+            payload = np.zeros(self._geometry.payload_bytes, np.uint8)
+            for job in parts:
+                collect(job, source, payload)
+            store.write_chunk(chunk_id, payload)
+        if store.num_states:
+            store.write_state(0, source.state.cpu().numpy())
+        return store
+
+
+class HybridExchange(StoreExchange):
+    """The hybrid's way into the target: the front of the prompt is computed, its back loaded, until both meet.
+
+    Args:
+        directory, geometry, load, now_s: as of `StoreExchange`.
+        built: the model that computes.
+        kv_dtype: of the KV.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        geometry: ChunkGeometry,
+        load: LoadSeries,
+        *,
+        now_s: Callable[[], float],
+        built: BuiltModel,
+        kv_dtype: torch.dtype,
+    ) -> None:
+        super().__init__(directory, geometry, load, now_s=now_s)
+        self._built = built
+        self._kv_dtype = kv_dtype
+        self.load_fraction: float | None = None
+
+    def _bring(
+        self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
+    ) -> None:
+        """Recompute and load; nothing that lies before the prompt is brought."""
+        chunk_tokens = self._geometry.chunk_tokens
+        first_token = planned.num_tokens - prompt.shape[1]
+        meeting = Meeting(
+            jobs_by_chunk(planned.jobs, planned.chunk_ids[first_token // chunk_tokens :]),
+            first_token=first_token,
+            last_token=planned.num_tokens,
+            chunk_tokens=chunk_tokens,
+            sizes=PieceSizes(chunk_tokens, chunk_tokens),
+            share=0.25,  # of two chunks each side gets one, whoever is faster: recompute leaves the last to loading
+            states=[job for job in planned.jobs if job.chunk_id is None],
+        )
+        front = prefill_over(
+            self._built, target.with_own_state(), kv_dtype=self._kv_dtype, first_slot=first_token
+        )
+        with ThreadPoolExecutor(1) as beside:
+            recompute_and_load(
+                front,
+                prompt,
+                meeting=meeting,
+                load=lambda take: loader.load_while(target, take),
+                beside=beside,
+                now_s=self._now_s,
+            )
+        met_at = meeting.met_at
+        if met_at is not None:
+            self.load_fraction = (planned.num_tokens - met_at) / prompt.shape[1]

@@ -1,0 +1,245 @@
+"""The preflight as the measuring process carries it out: costs, right answer, scaling error, price of the harness."""
+
+import statistics
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+
+from bench.arms import ranks as group
+from bench.arms.gemm import GemmArm
+from bench.arms.hybrid import PartOfModelError, require_whole
+from bench.arms.load import LoadArm
+from bench.arms.model.depth_scaling import NothingHeldOutError, check_scaling
+from bench.arms.prefill import draw_tokens, finish
+from bench.arms.rank_arm import guard
+from bench.measure.clock import Clock
+from bench.measure.processes.messages import (
+    CaseCost,
+    CaseRefused,
+    CheckDone,
+    JobBegun,
+    LayersChosen,
+    Message,
+    PreflightJob,
+    SeriesSkipped,
+)
+from bench.measure.setup import RECOMPUTE, work_out
+from bench.measure.worker.answers import check_answers
+from bench.measure.worker.layers import build_layers
+from bench.measure.worker.model_session import DTYPES, Workbench
+from bench.record.run import BuiltLayers, Notice
+from bench.record.sample import CannotHoldError, Case
+from kvio.store.chunk_store import ChunkStore
+from kvio.store.store_files import temporary_directory
+
+CHECK_SHARE = 0.03  # of the budget that one check may take; it uses shorter prompts where that is not enough
+LARGE_SCALING_ERROR = 0.10  # in every round
+SCALING_FORWARDS = 4  # the check of the scaling runs the built layers about so many times
+WARMUP_TOKENS = 16  # the walk begins with a forward as short as this
+PROBE_SHAPE = (1024, 1024)  # of the matrix whose product compares the dtypes
+PROBE_TOKENS = 128
+NUM_PROBES = 15  # products of each dtype, some 40 ms for all where bfloat16 has no hardware
+NUM_NULL_SAMPLES = 5
+NUM_WAITS = 20
+SLOW_DTYPE_RATIO = 0.5  # of the float32 rate; below it the dtype has no hardware support here
+
+
+def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
+    """Messages of the preflight: rates of the dtypes, costs by rising length, then the checks."""
+    yield JobBegun()
+    setup = work_out(job.plan)
+    bench = build_layers(setup, job, clock)
+    yield LayersChosen(BuiltLayers(indices=bench.built.layers, total=len(bench.built.model_kinds)))
+    if group.size() > 1:
+        yield CheckDone("group", _price_waiting(bench))
+    yield _compare_dtypes(bench)
+    hybrid = [name for name, info in setup.series.items() if info.arm == "hybrid" and info.skipped is None]
+    skipped = _find_part(bench)
+    yield from (SeriesSkipped(name, skipped) for name in hybrid if skipped)
+    walk = _Walk(bench, job)
+    yield from walk.messages()
+    if job.scratch_dir is not None:
+        yield from _make_checks(
+            bench,
+            job,
+            tokens=walk.affordable_tokens(),
+            scratch=job.scratch_dir,
+            hybrids=() if skipped else hybrid,
+        )
+
+
+def _make_checks(
+    bench: Workbench, job: PreflightJob, *, tokens: int, scratch: Path, hybrids: Collection[str]
+) -> Iterator[Message]:
+    """The checks of this run that no earlier part of it has made; `hybrids` are the series that can be measured."""
+    yield from check_answers(bench, tokens, scratch, hybrids=hybrids, checked=job.checked)
+    if len(bench.built.layers) < len(bench.built.model_kinds) and "scaling" not in job.checked:
+        yield _check_scaling(bench, max(16, tokens // SCALING_FORWARDS))
+    if "null" not in job.checked:
+        yield CheckDone("null", _price_harness(bench, job.lengths[0], scratch))
+
+
+def _find_part(bench: Workbench) -> str:
+    """Why no hybrid can be measured with what is built; empty when one can."""
+    try:
+        require_whole(bench.built)
+    except PartOfModelError as error:
+        return str(error)
+    return ""
+
+
+class _Walk:
+    """Runs the recompute arm at rising lengths, until one takes too long."""
+
+    def __init__(self, bench: Workbench, job: PreflightJob) -> None:
+        self._bench = bench
+        self._job = job
+        self._per_token_s = 0.0
+
+    def messages(self) -> Iterator[Message]:
+        """The cost of each length; a refusal where the device cannot hold one."""
+        suffix = self._job.plan.suffix_tokens
+        for number, length in enumerate(self._job.lengths):
+            case = Case("recompute", RECOMPUTE, length, suffix)
+            try:
+                cost = self._time(case, warm_up=number == 0)
+            except CannotHoldError as error:
+                yield CaseRefused(case, str(error))
+                return
+            self._per_token_s = self._per_token_s or cost.wall_s / (suffix or length)
+            yield cost
+            if cost.wall_s > self._job.case_limit_s:
+                return
+
+    def _time(self, case: Case, *, warm_up: bool) -> CaseCost:
+        now_s = self._bench.now_s
+        blocks_tokens = case.prefix_tokens + case.suffix_tokens
+        arm = guard(self._bench.recompute_arm(self._bench.prefill(blocks_tokens), seed=0))
+        if warm_up:
+            short = (min(case.prefix_tokens, WARMUP_TOKENS), min(case.suffix_tokens, WARMUP_TOKENS))
+            arm.warm_up(Case(case.arm, case.series, *short))
+        began_s = now_s()
+        arm.prepare(case)
+        seconds = arm.run(case).seconds
+        return CaseCost(case, wall_s=group.of_first(lambda: now_s() - began_s), seconds=seconds)
+
+    def affordable_tokens(self) -> int:
+        """Tokens whose prefill takes about a check's share of the budget: a power of two from 32 to 1024."""
+        affordable = CHECK_SHARE * self._job.plan.budget_s / max(self._per_token_s, 1e-9)
+        tokens = 32
+        while tokens * 2 <= min(affordable, 1024):
+            tokens *= 2
+        return tokens
+
+
+def _price_waiting(bench: Workbench) -> dict[str, Any]:
+    """Who measures together, and what it costs that none goes on before all have come: every timed part has it."""
+    waits_s = []
+    for _ in range(NUM_WAITS):
+        began_s = bench.now_s()
+        group.wait()
+        waits_s.append(bench.now_s() - began_s)
+    layout = bench.setup.layout
+    return {
+        "ranks": group.size(),
+        "backend": "nccl" if bench.device.type == "cuda" else "gloo",
+        "threads_of_rank": torch.get_num_threads(),
+        "kv_token_bytes_of_rank": layout.bytes_per_token,
+        "wait_s": statistics.median(waits_s),
+    }
+
+
+def compare_rates(bench: Workbench) -> dict[str, float]:
+    """FLOP/s of one matrix product in the run's dtype and in float32, by dtype.
+
+    What the device can do: the best of several, taken in turns, so that other work on the machine, which only makes
+    them slower, spoils neither the rates nor their ratio.
+    """
+    case = Case("gemm", "gemm", PROBE_TOKENS)
+    arms = {
+        name: guard(GemmArm([PROBE_SHAPE], dtype=DTYPES[name], device=bench.device, now_s=bench.now_s))
+        for name in sorted({bench.setup.plan.dtype, "float32"})
+    }
+    rates: dict[str, float] = dict.fromkeys(arms, 0.0)
+    for arm in arms.values():
+        arm.warm_up(case)
+    for _ in range(NUM_PROBES):
+        for name, arm in arms.items():
+            rates[name] = max(rates[name], arm.run(case).flops_per_s or 0.0)
+    for arm in arms.values():
+        arm.close()
+    return rates
+
+
+def _compare_dtypes(bench: Workbench) -> CheckDone:
+    """Whether this device has hardware for the run's dtype."""
+    rates = compare_rates(bench)
+    ratio = rates[bench.setup.plan.dtype] / rates["float32"]
+    result = {"flops_per_s": rates, "ratio": ratio}
+    if ratio >= SLOW_DTYPE_RATIO:
+        return CheckDone("dtype", result)
+    message = (
+        f"{bench.setup.plan.dtype} products run at {ratio:.2f} of the float32 rate on this device, as "
+        f"without hardware for them: recompute is slower than it need be; compare with --dtype float32"
+    )
+    # true of this machine, though not of a better choice on it: the measurement itself is sound
+    return CheckDone("dtype", result, Notice(code="slow_dtype", message=message, suspect=False))
+
+
+def _check_scaling(bench: Workbench, tokens: int) -> CheckDone:
+    """Error of scaling by depth, on a depth that the fit does not see."""
+    prefill = bench.prefill(tokens)
+    ids = draw_tokens(bench.built, tokens, seed=0)
+
+    def time_once() -> float:
+        finish(bench.device)
+        began_s = bench.now_s()
+        prefill.forward(ids)
+        finish(bench.device)
+        return bench.now_s() - began_s
+
+    try:
+        check = check_scaling(bench.built, time_once=time_once, random=Random(0))
+    except NothingHeldOutError as error:
+        message = f"the error of scaling a few layers was not measured: {error}"
+        return CheckDone("scaling", {"message": message}, Notice(code="scaling_unchecked", message=message))
+    result = {
+        "held_out_layers": check.layers,
+        "tokens": tokens,
+        "relative_error": check.relative_error,
+        "lowest_error": min(check.errors),
+        "highest_error": max(check.errors),
+        "predicted_s": check.predicted_s,
+        "measured_s": check.measured_s,
+    }
+    message = f"scaling a few layers missed a deeper stack by {check.relative_error:+.1%} at {tokens} tokens"
+    notice = Notice(code="scaling_error", message=message) if check.is_beyond(LARGE_SCALING_ERROR) else None
+    return CheckDone("scaling", result, notice)
+
+
+def _price_harness(bench: Workbench, length: int, scratch: Path) -> dict[str, Any]:
+    """Seconds that a load takes when nothing moves: what the harness adds to every load sample."""
+    load = bench.setup.loads[0]
+    nothing = replace(load, spec=load.spec.model_copy(update={"backend": "null", "options": {}}))
+    case = Case("load", "null", length)
+    with temporary_directory(scratch) as directory:
+        count = len(load.geometry.chunks_between(0, length))
+        store = ChunkStore.create(directory, load.geometry, num_chunks=count, seed=0)
+        arm = bench.load_arm(store, nothing, first_token=None)
+        try:
+            arm.warm_up(case)
+            return {
+                "tokens": length,
+                "seconds": statistics.median(_time(arm, case) for _ in range(NUM_NULL_SAMPLES)),
+            }
+        finally:
+            arm.close()
+
+
+def _time(arm: LoadArm, case: Case) -> float:
+    arm.prepare(case)
+    return arm.run(case).seconds

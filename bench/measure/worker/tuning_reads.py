@@ -1,0 +1,269 @@
+"""The search as the measuring process carries it out: cold reads of the run's files under one setting after another."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from bench.arms.chunk_reading import LoadSettings
+from bench.arms.file_cursor import StoreWalk
+from bench.arms.load import LoadArm
+from bench.arms.model.memory import available_bytes, keep_freed_memory
+from bench.arms.prefill import finish
+from bench.measure.clock import Clock
+from bench.measure.processes.messages import Message, SearchJob, SettingFound
+from bench.measure.setup import LoadSeries, Setup, work_out
+from bench.measure.tuning.space import LEAST_BYTES, make_space
+from bench.measure.worker.model_session import evidence_of, pick_device
+from bench.record.progress import Choice, PassOver, SearchPolicy
+from bench.record.read_setting import Setting, SettingSearch, SettingTrial
+from bench.record.sample import Case, Outcome
+from kvio.backends import find_backend
+from kvio.layout.chunk_geometry import ChunkGeometry
+from kvio.layout.presets import adapt_preset
+from kvio.loading.blocks import KVBlocks
+from kvio.protocol import KVIOError
+from kvio.store.chunk_store import ChunkStore, VerificationError
+
+MOST_BYTES = 512 * 2**20
+READS_AIMED = 120  # within the time, eviction and the check of what arrived included
+FEWEST_READS = 24  # for which a search makes sense
+
+
+class NoSearchError(Exception):
+    """Nothing can be searched here; the message says why."""
+
+
+def search_all(job: SearchJob, clock: Clock) -> Iterator[Message]:
+    """A search for each series of the job, each with its share of the time."""
+    setup = work_out(job.plan)
+    device = pick_device(job.plan.device)
+    if device.type == "cpu":
+        keep_freed_memory()
+    began_s = clock.now_s()
+    walks: dict[Path, StoreWalk] = {}
+    for number, load in enumerate([load for load in setup.loads if load.name in job.store_dirs]):
+        until_s = began_s + (job.deadline_s - began_s) * (number + 1) / len(job.store_dirs)
+        since_s, broke = clock.now_s(), False
+        directory = job.store_dirs[load.name]
+        try:
+            if directory not in walks:
+                walks[directory] = StoreWalk(ChunkStore.open(directory))
+            drive = Drive(setup, load, directory, device=device, now_s=clock.now_s, walk=walks[directory])
+            try:
+                found = _search(drive, job, until_s=until_s)
+            finally:
+                drive.close()
+        except NoSearchError as error:
+            found = SettingSearch(reason=str(error))
+        except KVIOError as error:  # what broke may concern this series alone
+            found, broke = SettingSearch(reason=f"the search failed: {error}"), True
+        yield SettingFound(
+            load.name,
+            found.model_copy(update={"seconds": clock.now_s() - since_s}),
+            broke=broke,
+            taken={where: walk.taken for where, walk in walks.items()},
+        )
+
+
+class Drive:
+    """Reads the files of one series under any setting, always others than the last time.
+
+    Args:
+        setup: of the run.
+        load: the series, as the plan has it.
+        directory: of its files.
+        device: where the blocks are.
+        now_s: the clock.
+        walk: through its files, which other series may read too.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        load: LoadSeries,
+        directory: Path,
+        *,
+        device: torch.device,
+        now_s: Callable[[], float],
+        walk: StoreWalk,
+    ) -> None:
+        self._setup = setup
+        self._load = load
+        self._directory = directory
+        self._device = device
+        self.now_s = now_s
+        self._kind = find_backend(load.spec.backend)
+        self._walk = walk
+        self._blocks: KVBlocks | None = None
+        self._arms: dict[Setting, LoadArm] = {}
+        self.space = make_space(load, available_bytes=available_bytes(device))
+        self.rates: dict[Setting, list[float]] = {}
+        self.failed: dict[Setting, str] = {}
+
+    def read(self, setting: Setting, tokens: int) -> float | None:
+        """Bytes per second of a prefix of so many tokens; None where this setting does not work.
+
+        Raises:
+            VerificationError: other bytes arrived than were stored.
+        """
+        if setting in self.failed:
+            return None
+        try:
+            outcome = self._time(setting, tokens)
+        except VerificationError:
+            raise
+        except KVIOError as error:
+            self.failed[setting] = str(error)
+            return None
+        if outcome.cache_state not in self._states():
+            self.failed[setting] = f"its reads were {outcome.cache_state}, not proved to be cold"
+            return None
+        return (outcome.num_bytes or 0) / outcome.seconds
+
+    def _states(self) -> tuple[str | None, ...]:
+        """Cache states that count: of files the proved ones, of servers what they are."""
+        if not self._kind.from_storage:
+            return (None,)
+        return ("unverified",) if self._kind.on_server else ("cold", "direct")
+
+    def _time(self, setting: Setting, tokens: int) -> Outcome:
+        case = Case("load", self._load.name, tokens)
+        if setting not in self._arms:
+            self._arms[setting] = self._make_arm(setting)
+            self._arms[setting].warm_up(replace(case, prefix_tokens=self._load.geometry.chunk_tokens))
+        arm = self._arms[setting]
+        arm.prepare(case)
+        return arm.run(case)
+
+    def _make_arm(self, setting: Setting) -> LoadArm:
+        preset = adapt_preset(
+            self._load.geometry.preset,
+            num_threads=setting.num_threads,
+            request_bytes=setting.request_bytes,
+        )
+        return LoadArm(
+            ChunkStore.open(self._directory, preset=preset),
+            LoadSettings(
+                self._load.spec.backend, queue_depth=setting.in_flight, options=self._load.spec.options
+            ),
+            make_blocks=self._blocks_for,
+            device=self._device,
+            now_s=self.now_s,
+            evidence=evidence_of(self._load, self._directory),
+            first_token=None,
+            walk=self._walk,
+        )
+
+    def _blocks_for(self, num_tokens: int) -> KVBlocks:
+        """Blocks that all settings share, for they take turns."""
+        if self._blocks is None or self._blocks.capacity_tokens < num_tokens:
+            self._blocks = KVBlocks(self._setup.layout, num_tokens, self._device)
+        return self._blocks
+
+    @property
+    def geometry(self) -> ChunkGeometry:
+        """Of the chunks, as the plan has it."""
+        return self._load.geometry
+
+    def keep(self, settings: tuple[Setting, ...]) -> None:
+        """Let the buffers and threads of all others go; the default's stay."""
+        for setting in set(self._arms) - {*settings, self.space.default}:
+            self._arms.pop(setting).close()
+
+    def close(self) -> None:
+        """Let all buffers and threads go."""
+        while self._arms:
+            self._arms.popitem()[1].close()
+        self._blocks = None
+        finish(self._device)
+
+
+def _search(drive: Drive, job: SearchJob, *, until_s: float) -> SettingSearch:
+    """Ask the policy for passes until it has chosen.
+
+    Raises:
+        NoSearchError: there is nothing to choose from, or the reads allow no judgement.
+    """
+    if len(drive.space.allowed) == 1:
+        raise NoSearchError("no other setting is possible with what was asked for")
+    start_s = drive.now_s()
+    tokens = choose_tokens(drive, job.most_tokens, limit_s=until_s - start_s)
+    choice = unless_failed(
+        _ask(job.decide, drive, tokens, seed=job.plan.seed, until_s=until_s),
+        drive.space.default,
+        failed=drive.failed,
+    )
+    return SettingSearch(
+        chosen=choice.setting,
+        default=drive.space.default,
+        reason=choice.reason,
+        trials=tuple(
+            SettingTrial(
+                setting=setting, bytes_per_s=tuple(drive.rates[setting]), failed=drive.failed.get(setting)
+            )
+            for setting in drive.rates
+        ),
+        prefix_tokens=tokens,
+    )
+
+
+def unless_failed(choice: Choice, default: Setting, *, failed: Mapping[Setting, str]) -> Choice:
+    """The choice, or the default where what was chosen has failed on the drive since it was seen to be fast.
+
+    Raises:
+        NoSearchError: the default has failed too.
+    """
+    if choice.setting not in failed:
+        return choice
+    if default in failed:
+        raise NoSearchError(f"{default}: {failed[default]}")
+    return Choice(default, f"the default, for {choice.setting} failed: {failed[choice.setting]}")
+
+
+def choose_tokens(drive: Drive, most_tokens: int, *, limit_s: float) -> int:
+    """The prefix to read: long enough to tell of the drive, and short enough for many reads; tries the default.
+
+    Raises:
+        NoSearchError: the default cannot be judged, or is too slow for the time.
+    """
+    geometry = drive.geometry
+    least = _tokens_of(LEAST_BYTES, geometry)
+    drive.read(drive.space.default, least)  # makes buffers and threads, too
+    began_s = drive.now_s()
+    rate = drive.read(drive.space.default, least)
+    took_s = drive.now_s() - began_s
+    if rate is None:
+        raise NoSearchError(f"{drive.space.default}: {drive.failed[drive.space.default]}")
+    if took_s * FEWEST_READS > limit_s:
+        raise NoSearchError(
+            f"one read of {least} tokens took {took_s:.1f} s, too long for a search within {max(limit_s, 0):.0f} s"
+        )
+    wanted_bytes = min(MOST_BYTES, LEAST_BYTES * limit_s / READS_AIMED / took_s)
+    return max(least, min(_tokens_of(wanted_bytes, geometry), most_tokens))
+
+
+def _tokens_of(num_bytes: float, geometry: ChunkGeometry) -> int:
+    """Tokens of so many bytes, in whole chunks."""
+    return max(1, -(-int(num_bytes) // geometry.payload_bytes)) * geometry.chunk_tokens
+
+
+def _ask(decide: SearchPolicy, drive: Drive, tokens: int, *, seed: int, until_s: float) -> Choice:
+    since_s = drive.now_s()
+    policy = decide(drive.space, seed=seed)
+    try:
+        wanted = next(policy)
+        while True:
+            drive.keep(wanted)
+            rates = {}
+            for setting in wanted:
+                rate = drive.read(setting, tokens) if drive.now_s() < until_s else None
+                if rate is not None:
+                    rates[setting] = rate
+                    drive.rates.setdefault(setting, []).append(rate)
+            left_share = max(0.0, (until_s - drive.now_s()) / (until_s - since_s))
+            wanted = policy.send(PassOver(rates, left_share))
+    except StopIteration as done:
+        choice: Choice = done.value
+        return choice

@@ -1,0 +1,221 @@
+"""The cost model against published rows: one outcome per row, an error or the reason for none."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bench.catalog.devices.device_catalog import Devices
+from bench.catalog.models.fields import CatalogError
+from bench.predict.bounded import Pick
+from bench.predict.calibrate import MIN_LENGTHS, ArmFit, CalibratedModel, calibrate, count_lengths
+from bench.predict.cost_model import TimeModel
+from bench.predict.prediction import find_marginal, find_whole
+from bench.predict.published import CROSSOVER, RATES, Row, RowsError, expected_numbers, refusals
+from bench.predict.rowmachine import describe_row, require_modelled, require_storage, say_taken
+
+# bounds further than this from the number, relative to it, are an answer in themselves: the interval, not the number
+MAX_WIDTH = 0.25
+Setup = tuple[str | float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One published number against the modelled one; the bounds of the latter are None where it has none."""
+
+    quantity: str
+    published: float
+    modelled: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def error(self) -> float:
+        """Modelled over published, less 1."""
+        return self.modelled / self.published - 1
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the published number lies within the bounds; None without bounds."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low <= self.published <= self.high
+
+    @property
+    def wide(self) -> bool:
+        """Whether the bounds are so far apart that the number between them says little."""
+        if self.low is None or self.high is None:
+            return False
+        return max(self.modelled - self.low, self.high - self.modelled) > MAX_WIDTH * self.modelled
+
+
+@dataclass(frozen=True, slots=True)
+class RowOutcome:
+    """What became of one row: predicted with its errors, refused with the reasons, or used to calibrate.
+
+    Args:
+        taken: what its names were taken as, and what could not be checked.
+    """
+
+    row: Row
+    compared: tuple[Compared, ...] = ()
+    refused: tuple[str, ...] = ()
+    calibrating: bool = False
+    calibrated: bool = False
+    taken: tuple[str, ...] = ()
+
+    @property
+    def error(self) -> float | None:
+        """The largest error of the row's numbers, without sign; None when there is none to count."""
+        if self.calibrating or not self.compared:
+            return None
+        return max(abs(one.error) for one in self.compared)
+
+
+def check_rows(
+    rows: Sequence[Row], devices: Devices, *, calibrate_on: Sequence[str] = ()
+) -> tuple[RowOutcome, ...]:
+    """Predict every row that can be; rows named in `calibrate_on` calibrate their own setup and are not counted.
+
+    Raises:
+        RowsError: a named row is not there, cannot be predicted, or too few of its setup are named.
+    """
+    fitted = _calibrations(rows, devices, calibrate_on)
+    return tuple(_outcome(row, devices, fitted, row.id in calibrate_on) for row in rows)
+
+
+def median_error(outcomes: Sequence[RowOutcome]) -> tuple[float | None, int]:
+    """Median over the rows that count, and their number."""
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    return (median(errors) if errors else None), len(errors)
+
+
+def count_inside(outcomes: Sequence[RowOutcome]) -> tuple[int, int]:
+    """Numbers of the rows that count which lie within their bounds, and those that have bounds."""
+    found = [one.inside for row in outcomes if row.error is not None for one in row.compared]
+    return sum(inside is True for inside in found), sum(inside is not None for inside in found)
+
+
+def _calibrations(
+    rows: Sequence[Row], devices: Devices, names: Sequence[str]
+) -> dict[Setup, CalibratedModel]:
+    by_id = {row.id: row for row in reversed(rows)}
+    twice = next((row.id for row in rows if "id" in row.faults and row.id in names), None)
+    if twice is not None:
+        raise RowsError(f"calibrate: id {twice!r:.40} is there twice: give each row one of its own")
+    unknown = [name for name in names if name not in by_id]
+    if unknown:
+        raise RowsError(
+            f"calibrate: no row has the id {unknown[0]!r:.40}; ids are {', '.join(list(by_id)[:8])} ..."
+        )
+    groups: dict[Setup, list[Row]] = {}
+    for name in dict.fromkeys(names):
+        row = by_id[name]
+        reasons = refusals(row, devices)
+        if reasons:
+            raise RowsError(f"calibrate: row {name} cannot be used: {reasons[0]}")
+        groups.setdefault(row.setup, []).append(row)
+    return {setup: _calibrated(group, devices) for setup, group in groups.items()}
+
+
+def _calibrated(group: Sequence[Row], devices: Devices) -> CalibratedModel:
+    times = [
+        [(row.tokens, row.number[name] or math.nan) for row in group if name in expected_numbers(row.kind)]
+        for name in ("recompute_s", "load_s")
+    ]
+    for row in group:
+        if not {"recompute_s", "load_s"} & set(expected_numbers(row.kind)):
+            raise RowsError(f"calibrate: row {row.id} has no time to calibrate on: {row.kind} is none")
+    lengths = [count_lengths(arm) for arm in times]
+    if max(lengths) < MIN_LENGTHS:
+        raise RowsError(
+            f"calibrate: {', '.join(row.id for row in group)} have {max(lengths)} lengths of one setup"
+            f" (same model, GPUs, engine, storage, KV bytes per token); {MIN_LENGTHS} are needed"
+        )
+    found = calibrate(describe_row(group[0], devices), times[0], times[1])
+    for row in group:
+        if all(arm is None for arm in _arms_of(row, found)):
+            raise RowsError(
+                f"calibrate: row {row.id} ({row.kind}) calibrates nothing: its arm has fewer than {MIN_LENGTHS}"
+                " lengths, or loads below the first-token step; leave it out"
+            )
+    return found
+
+
+def _outcome(
+    row: Row, devices: Devices, fitted: Mapping[Setup, CalibratedModel], calibrating: bool
+) -> RowOutcome:
+    reasons = refusals(row, devices)
+    if reasons:
+        return RowOutcome(row, refused=tuple(reasons))
+    try:
+        base = describe_row(row, devices)
+        found = fitted.get(row.setup)
+        require_modelled(row, base)
+        if found is None or found.load is None:
+            require_storage(row, devices)
+        compared = _compare(row, found or base)
+    except CatalogError as error:
+        return RowOutcome(row, refused=(str(error),))
+    calibrated = found is not None and any(arm is not None for arm in _arms_of(row, found))
+    taken = say_taken(row, devices)
+    return RowOutcome(row, compared, calibrating=calibrating, calibrated=calibrated, taken=taken)
+
+
+def _arms_of(row: Row, found: CalibratedModel) -> list[ArmFit | None]:
+    """The fits of the arms that a row is compared in."""
+    arms = {"recompute_s": found.recompute, "load_s": found.load}
+    return [arms[name] for name in expected_numbers(row.kind) if name in arms] or list(arms.values())
+
+
+def _compare(row: Row, model: TimeModel) -> tuple[Compared, ...]:
+    if row.kind == CROSSOVER:
+        return (_compare_crossover(row, model),)
+    if row.kind in RATES:
+        return (_compare_rate(row, model),)
+    found = []
+    for quantity, seconds, bounded in (
+        ("recompute_s", model.recompute_s, model.has_bounds[0]),
+        ("load_s", lambda n, pick: load_seconds(model, n, pick), model.has_bounds[1]),
+    ):
+        stated_s = row.number[quantity]
+        if stated_s is not None and quantity in expected_numbers(row.kind):
+            bounds = (seconds(row.tokens, "low"), seconds(row.tokens, "high")) if bounded else (None, None)
+            found.append(Compared(quantity, stated_s, seconds(row.tokens, "value"), *bounds))
+    return tuple(found)
+
+
+def _compare_rate(row: Row, model: TimeModel) -> Compared:
+    """The bandwidth at which both arms tie; without an upper bound where the arms' bounds overlap."""
+    stated = row.number["required_bw_gbps_decimal"] or 0.0
+
+    def rate(recompute: Pick, load: Pick) -> float:
+        fixed_s = model.fixed_s(row.tokens, load) if row.kind == "required_bandwidth" else 0.0
+        gain_s = model.recompute_s(row.tokens, recompute) - fixed_s
+        return model.num_bytes(row.tokens) / gain_s / 1e9 if gain_s > 0 else math.inf
+
+    value = rate("value", "value")
+    if math.isinf(value):
+        raise CatalogError("no bandwidth ties: recompute is modelled faster than the fixed cost of a load")
+    if not any(model.has_bounds):
+        return Compared("GB/s", stated, value)
+    return Compared("GB/s", stated, value, rate("high", "low"), rate("low", "high"))
+
+
+def load_seconds(model: TimeModel, num_tokens: int, pick: Pick = "value") -> float:
+    """Seconds of the load arm, or a bound of them."""
+    return model.fixed_s(num_tokens, pick) + model.move_s(num_tokens, pick)
+
+
+def _compare_crossover(row: Row, model: TimeModel) -> Compared:
+    stated = row.number["crossover_tokens"] or 0.0
+    about = f"{row.text['system']} {row.text['conditions']}".lower()
+    marginal = "marginal" in about
+    if not marginal and "whole" not in about:
+        raise CatalogError("whether C* or P* was published is not stated; they differ by a factor of two")
+    search = find_marginal if marginal else find_whole
+    crossings = search(model, 64, 1_048_576)
+    if len(crossings) != 1:
+        raise CatalogError(f"{len(crossings)} crossings are modelled, one was published")
+    tokens = crossings[0].tokens
+    return Compared("P* tokens" if marginal else "C* tokens", stated, tokens.value, tokens.low, tokens.high)

@@ -1,0 +1,87 @@
+"""Where a sweep's results lie, `results/<model>/<machine>/<utc>-<id>/`, and who may write there."""
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from bench.record.atomic_write import writing_results
+from bench.record.plan import PlanError
+from bench.record.run import RecordError
+
+
+def slug(text: str) -> str:
+    """`text` as a folder name: lower case letters, digits, dots and dashes; never empty, never a dot name."""
+    cleaned = re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
+    return cleaned[:64] or "unnamed"
+
+
+def create_folder(root: Path, *, model_name: str, machine: str, started: datetime) -> tuple[str, Path]:
+    """A fresh result folder and its run id.
+
+    Raises:
+        OSError: `root` is not writable.
+    """
+    run_id = f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    folder = root / slug(model_name) / slug(machine) / run_id
+    folder.mkdir(parents=True)
+    return run_id, folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Leave nothing of a result folder, nor of those for its model and machine if they are empty now, as far as the
+    disk lets us."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for above in (folder.parent, folder.parent.parent):
+        with suppress(OSError):  # it holds other results, or cannot be removed
+            above.rmdir()
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Let no other sweep on this machine write into a result folder until the block ends.
+
+    The lock is on the directory itself, so no file is left behind, and the kernel drops it with the process, even
+    by kill -9.  Reading the samples and writing what derives from them takes no lock.
+
+    Raises:
+        RecordError: there is no such folder.
+        PlanError: another sweep holds it.
+        WriteError: the file system gives no lock.
+    """
+    try:
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise RecordError(f"{folder}: cannot be opened: {error.strerror}") from None
+    try:
+        with writing_results(folder):
+            if not _lock(held):
+                raise PlanError(f"{folder}: a sweep is writing here; go on with it when that one has ended")
+        yield
+    finally:
+        os.close(held)
+
+
+def _lock(descriptor: int) -> bool:
+    """False when somebody else has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def find_results(root: Path) -> list[Path]:
+    """The result folders below `root`, newest first by run id."""
+    folders = [path.parent for path in root.glob("*/*/*/run.json")]
+    return sorted(folders, key=lambda folder: folder.name, reverse=True)
+
+
+def find_latest(root: Path) -> Path | None:
+    """The newest result folder below `root`; None when there is none."""
+    return next(iter(find_results(root)), None)

@@ -1,0 +1,100 @@
+"""Request size, queue depth and threads of a load series, and the search that chose them."""
+
+import statistics
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bench.record.plan import Plan
+
+
+class Setting(BaseModel):
+    """How files are read.
+
+    Args:
+        num_threads: that read.
+        in_flight: parts of chunks that each keeps in flight.
+        request_bytes: largest read handed to the backend.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_threads: int = Field(gt=0)
+    in_flight: int = Field(gt=0)
+    request_bytes: int = Field(gt=0)
+
+    @property
+    def queue_depth(self) -> int:
+        """Jobs in flight over all threads, each a part of a chunk."""
+        return self.num_threads * self.in_flight
+
+    def __str__(self) -> str:
+        """In words: "4 threads, 16 in flight, 4 MiB requests"."""
+        threads = "1 thread" if self.num_threads == 1 else f"{self.num_threads} threads"
+        return f"{threads}, {self.queue_depth} in flight, {_say_binary(self.request_bytes)} requests"
+
+    @property
+    def brief(self) -> str:
+        """For labels, threads × in flight of each, and the request size: "4 × 4, 4 MiB"."""
+        return f"{self.num_threads} × {self.in_flight}, {_say_binary(self.request_bytes)}"
+
+
+def _say_binary(num_bytes: int) -> str:
+    for size, unit in ((2**20, "MiB"), (2**10, "KiB")):
+        if num_bytes % size == 0:
+            return f"{num_bytes // size} {unit}"
+    return f"{num_bytes} B"
+
+
+class SettingTrial(BaseModel):
+    """A setting that was tried: the rate of each read in the order made; `failed` says why there are no more."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    setting: Setting
+    bytes_per_s: tuple[float, ...] = ()
+    failed: str | None = None
+
+
+class SettingSearch(BaseModel):
+    """The search for the setting of one load series, or why there was none.
+
+    Args:
+        chosen: what all rounds use; None where nothing was searched, and the layout's own values are used.
+        default: the layout's own values, which another setting had to be proved faster than.
+        reason: why it was chosen, or why nothing was searched.
+        trials: every setting that was tried, in the order first tried.
+        prefix_tokens: tokens of the prefix that each trial loaded.
+        seconds: that the search took, its process and warm-up included.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    chosen: Setting | None = None
+    default: Setting | None = None
+    reason: str
+    trials: tuple[SettingTrial, ...] = ()
+    prefix_tokens: int | None = None
+    seconds: float | None = None
+
+    def bytes_per_s(self, setting: Setting) -> float | None:
+        """Median rate of one of the settings; None where nothing was read with it."""
+        rates = [rate for trial in self.trials if trial.setting == setting for rate in trial.bytes_per_s]
+        return statistics.median(rates) if rates else None
+
+
+def settle(plan: Plan, searches: dict[str, SettingSearch]) -> Plan:
+    """The plan as it is carried out: with the settings that were found."""
+    loads = []
+    for load in plan.loads:
+        found = searches.get(load.series)
+        chosen = None if found is None else found.chosen
+        if chosen is not None:
+            load = load.model_copy(
+                update={
+                    "num_threads": chosen.num_threads,
+                    "queue_depth": chosen.queue_depth,
+                    "request_bytes": chosen.request_bytes,
+                }
+            )
+        loads.append(load)
+    return plan.model_copy(update={"loads": tuple(loads)})

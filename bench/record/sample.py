@@ -1,0 +1,104 @@
+"""A point of the grid, and what one timed call at that point gives."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from kvio.protocol import PROVING_SHARE, CacheState
+
+ArmName = Literal["recompute", "load", "hybrid", "gemm"]
+
+
+class CannotHoldError(Exception):
+    """The device has not the memory for a case; shorter ones may still fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One arm at one length.  `series` names its settings and is a key of `RunRecord.series`.
+
+    With `suffix_tokens` > 0 the case asks the marginal question: what do the next `suffix_tokens`
+    tokens cost when the KV of `prefix_tokens` is already in place?
+    """
+
+    arm: ArmName
+    series: str
+    prefix_tokens: int
+    suffix_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one timed call gave.  Missing is None, never 0; every `_s` is seconds.
+
+    Args:
+        seconds: the whole arm (`recompute_s`, `load_s` …), first-token step included.
+        open_s, read_s, h2d_s, scatter_s: shares of a load, each the mean over the reading threads, so
+            that together with `first_token_s` they add up to about `seconds` when nothing overlaps.
+        num_bytes: KV payload brought in.
+        load_fraction: of a hybrid sample, share of the prefix (its last token left out) that was loaded.
+        num_requests: reads handed to the backend.
+        request_bytes: largest read handed to the backend.
+        queue_depth, achieved_queue_depth: reads in flight, at most and on average, see `LoadSplit`.
+        cache_state: as proved, not as asked.
+        data_path: the way the bytes took, as proved (`posix-direct`, `posix-buffered` …).
+        device_bytes: bytes that the block device says it read during the sample.
+        process_bytes: bytes that the kernel says this process caused to be fetched from storage.
+        verified: True when the bytes that arrived had the store's checksum; None when not looked at.
+        attention_kernel: the kernel that ran.
+        flops: floating-point operations of the real model at its full depth.
+        flops_per_s: of a gemm sample, its rate.
+        depth_s: measured seconds by layer-kind counts when the depth was scaled, {"1": 0.2, "3": 0.5}.
+        measured_layers, total_layers: deepest stack that really ran, and the model's.
+        notices: codes of what makes the sample suspect.
+    """
+
+    seconds: float
+    open_s: float | None = None
+    read_s: float | None = None
+    h2d_s: float | None = None
+    scatter_s: float | None = None
+    first_token_s: float | None = None
+    num_bytes: int | None = None
+    load_fraction: float | None = None
+    num_requests: int | None = None
+    request_bytes: int | None = None
+    queue_depth: int | None = None
+    achieved_queue_depth: float | None = None
+    cache_state: CacheState | None = None
+    data_path: str | None = None
+    device_bytes: int | None = None
+    process_bytes: int | None = None
+    verified: bool | None = None
+    attention_kernel: str | None = None
+    flops: float | None = None
+    flops_per_s: float | None = None
+    depth_s: Mapping[str, float] | None = None
+    measured_layers: int | None = None
+    total_layers: int | None = None
+    notices: tuple[str, ...] = field(default=())
+
+    @property
+    def served_from_cache(self) -> bool:
+        """True when a counter that was read saw less than the payload come from storage."""
+        least_bytes = PROVING_SHARE * (self.num_bytes or 0)
+        return any(
+            moved_bytes is not None and moved_bytes < least_bytes
+            for moved_bytes in (self.process_bytes, self.device_bytes)
+        )
+
+
+class Arm(Protocol):
+    """What is timed.  An arm times itself, because only it knows where the parts begin and end."""
+
+    def warm_up(self, case: Case) -> None:
+        """Warm kernels, allocator, handles and pools for this case; never the data."""
+
+    def prepare(self, case: Case) -> None:
+        """Bring everything into the state before the timed call: buffers poisoned, files cold."""
+
+    def run(self, case: Case) -> Outcome:
+        """One timed call, and what it gave."""
+
+    def close(self) -> None:
+        """Release everything; must be safe to call twice."""

@@ -1,0 +1,142 @@
+"""Whether fio read as a series of a sweep did: only then is one's rate a share of the other's."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bench.estimate.valid_samples import samples_that_count
+from bench.record.run import RunRecord, Sample
+from bench.record.units import printable
+from kvio.layout.fio_job import plain_name, reads_by_plane
+
+MIB = 2**20
+NEAR = 0.01  # sizes this near are the same: a header or a shorter last read moves the mean
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How something read.
+
+    Args:
+        model, layout, chunk_bytes: whose chunks; None where it does not say.
+        request_bytes: as the layout has it.
+        read_bytes: of one read.  None where it is not known.
+        direct: past the page cache; None where it is not known.
+        in_flight: reads over all threads; None where it is not known.
+        num_reads: of one load; None where it is not known, or there are more than can be in flight.
+    """
+
+    model: str | None
+    layout: str | None
+    chunk_bytes: int | None
+    request_bytes: float | None
+    read_bytes: float | None
+    direct: bool | None
+    in_flight: int | None
+    num_reads: int | None = None
+
+    @property
+    def too_few_reads(self) -> bool:
+        """Whether a load makes fewer reads than may be in flight."""
+        return self.in_flight is not None and self.num_reads is not None and self.num_reads < self.in_flight
+
+    @property
+    def cache(self) -> str:
+        """Through the page cache, or past it."""
+        return {True: "direct", False: "buffered", None: "page cache not recorded"}[self.direct]
+
+
+def most_reads_by_length(run: RunRecord, samples: Iterable[Sample], series: str) -> dict[int, int]:
+    """By prefix length, the most reads of one rank that a load sample which counts made."""
+    most: dict[int, int] = {}
+    for sample in samples_that_count(run, samples, series):
+        case, num_reads = sample.case, sample.outcome.num_requests
+        if case.arm == "load" and case.suffix_tokens == run.plan.suffix_tokens and num_reads is not None:
+            of_rank = -(-num_reads // run.plan.tensor_parallel)
+            most[case.prefix_tokens] = max(most.get(case.prefix_tokens, 0), of_rank)
+    return most
+
+
+def reading_of(run: RunRecord, series: str, num_reads: int | None = None) -> Reading:
+    """How a load series of a sweep read, in loads of at most so many reads."""
+    settings = run.series[series].settings if series in run.series else {}
+    request = settings.get("request_bytes")
+    sizes = [size for size in (request, settings.get("chunk_bytes")) if size is not None]
+    by_plane = reads_by_plane(
+        str(settings.get("preset"))
+    )  # a read then ends with each plane, whatever the request
+    cache = settings.get("cache_state")
+    return Reading(
+        model=run.model_name,
+        layout=settings.get("preset"),
+        chunk_bytes=settings.get("chunk_bytes"),
+        request_bytes=request,
+        read_bytes=None if by_plane or request is None else min(sizes),
+        direct=None if cache is None else cache == "direct",
+        in_flight=settings.get("queue_depth"),
+        num_reads=num_reads,
+    )
+
+
+def differences(fio: Reading, sweep: Reading) -> tuple[str, ...]:
+    """What fio did otherwise, each as "fio's, sweep's"; empty where both read alike.
+
+    A job that says whose chunks it reads must read the same ones; any other, reads of the same size.
+    """
+    found = []
+    if fio.model is not None and fio.model != plain_name(sweep.model or ""):
+        found.append(f"model: {printable(fio.model)}, here {printable(sweep.model or 'not recorded')}")
+    if fio.layout is not None and fio.layout != sweep.layout:
+        found.append(f"layout: {printable(fio.layout)}, here {printable(sweep.layout or 'not recorded')}")
+    same_chunks = fio.chunk_bytes is not None and not found
+    if same_chunks and fio.chunk_bytes != sweep.chunk_bytes:
+        found.append(f"chunk: {say_sizes(fio.chunk_bytes)}, here {say_sizes(sweep.chunk_bytes)}")
+    mine, theirs = (
+        (fio.request_bytes, sweep.request_bytes) if same_chunks else (fio.read_bytes, sweep.read_bytes)
+    )
+    if mine is None or theirs is None or abs(mine / theirs - 1) > NEAR:
+        found.append(f"read: {say_sizes(mine)}, here {say_sizes(theirs)}")
+    if fio.direct != sweep.direct:
+        found.append(f"{fio.cache}, here {sweep.cache}")
+    here = sweep.num_reads if sweep.too_few_reads else sweep.in_flight
+    if fio.in_flight != here:
+        few = ", all reads of a load" if sweep.too_few_reads else ""
+        found.append(f"in flight: {fio.in_flight}, here {'not recorded' if here is None else here}{few}")
+    return tuple(found)
+
+
+def say_sizes(num_bytes: float | None) -> str:
+    """A size in MiB."""
+    return "not recorded" if num_bytes is None else f"{num_bytes / MIB:.3g} MiB"
+
+
+def say_job(run: RunRecord, series: str) -> str:
+    """The command that writes the job which reads as this series did."""
+    reading = reading_of(run, series)
+    settings = run.series[series].settings if series in run.series else {}
+    own = reading.layout == "best"  # the layouts of stacks have a request size of their own
+    asked = {
+        "--model": run.plan.model,
+        "--kv-dtype": run.plan.kv_dtype or run.plan.dtype,
+        "--tp": None if run.plan.tensor_parallel == 1 else run.plan.tensor_parallel,
+        "--layout": reading.layout,
+        "--engine": "psync" if settings.get("backend") == "posix" else "io_uring",
+        "--chunk-tokens": settings.get("chunk_tokens"),
+        "--queue-depth": reading.in_flight,
+        "--threads": None if settings.get("backend") == "posix" else settings.get("num_threads"),
+        "--request": f"{reading.request_bytes}B" if own and reading.request_bytes else None,
+    }
+    flags = [f"{flag} {printable(str(value))}" for flag, value in asked.items() if value is not None]
+    if reading.direct is not None:
+        flags.append("--no-buffered" if reading.direct else "--buffered")
+    return f"python -m bench fio {' '.join(flags)}"
+
+
+def say_alike(run: RunRecord, series: str, num_reads: int | None) -> str:
+    """The job that reads as this series does, whose loads make at most so many reads."""
+    reading = reading_of(run, series, num_reads)
+    few = ""
+    if reading.too_few_reads:
+        depth = f"the {reading.in_flight} reads that may be in flight"
+        longer = "a longer suffix" if run.plan.suffix_tokens else "longer prefixes"
+        few = f", once a load makes {depth} (it makes {num_reads}: sweep {longer})"
+    return f"a job that does{few}: {say_job(run, series)}"

@@ -1,0 +1,31 @@
+"""Which of the answers to say: the main one of a run, the one that was asked for of a series."""
+
+from bench.estimate.results import Analysis, SweetSpot
+from bench.estimate.valid_samples import FAULTS
+from bench.record.run import RunRecord
+from bench.report.notice_text import broke, split_notice
+from bench.report.run_facts import load_series, spots_of
+
+
+def main_spot(run: RunRecord, analysis: Analysis) -> SweetSpot | None:
+    """The answer to say first: C* (P* where that was asked) of the median for the first load series with samples.
+
+    One that broke in the sweep comes after those that did not.
+    """
+    ordered = [spot for series in load_series(run, analysis) for spot in spots_of(analysis, series)]
+    kind = "marginal" if run.plan.suffix_tokens else "whole"
+    asked = [spot for spot in ordered if spot.kind == kind and spot.statistic == "p50"]
+    tried = [spot for spot in asked if spot.measured_range is not None or _left_out(spot)]
+    whole = [spot for spot in tried if not broke(run, spot.series)]
+    return next(iter([*whole, *tried, *asked, *ordered]), None)
+
+
+def _left_out(spot: SweetSpot) -> bool:
+    """Whether samples were taken that do not count."""
+    return any(split_notice(text)[0] in FAULTS for text in spot.notices)
+
+
+def asked_spot(run: RunRecord, analysis: Analysis, series: str) -> SweetSpot | None:
+    """C* of the median for one load series; P* where the run asked for that."""
+    kind = "marginal" if run.plan.suffix_tokens else "whole"
+    return next((s for s in spots_of(analysis, series) if s.kind == kind and s.statistic == "p50"), None)

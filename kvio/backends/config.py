@@ -1,0 +1,123 @@
+"""What a backend is told when it is made."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from kvio.backends.placement import Depot
+from kvio.file_ranges import Span, SpanMap, whole_files
+from kvio.protocol import KVIOError
+
+
+@dataclass(slots=True)
+class HostMemory:
+    """A depot in DRAM: parts of files, shared by the threads that read them."""
+
+    held: SpanMap[bytes] = field(default_factory=SpanMap)
+    name: str = "host memory"
+
+    def begin(self) -> None:
+        """Nothing outlives a process in its memory."""
+
+    def place(
+        self,
+        paths: Sequence[Path],
+        *,
+        packed_bytes: int | None = None,
+        before_each: Callable[[], None] | None = None,
+    ) -> None:
+        """Hold these files and nothing else.
+
+        Raises:
+            KVIOError: a file cannot be read.
+        """
+        if before_each is not None:
+            for _ in paths:
+                before_each()
+        self.hold(whole_files(paths))
+
+    def hold(self, spans: Sequence[Span]) -> None:
+        """Hold these parts of files and nothing else.
+
+        Raises:
+            KVIOError: a file cannot be read.
+        """
+        self.held.keep(spans)
+        for span in spans:
+            if span not in self.held.contents:
+                try:
+                    with span.path.open("rb") as stream:
+                        stream.seek(span.start)
+                        self.held.put(span, stream.read(span.num_bytes))
+                except OSError as error:
+                    raise KVIOError(f"{span.path}: {error.strerror}") from error
+
+    def withdraw(self) -> None:
+        """Hold nothing."""
+        self.held.keep([])
+
+
+class SimulatedDevice:
+    """A device with a known answer: one read at a time, `latency_s + bytes / bytes_per_s`, times a jitter.
+
+    Nothing sleeps: each read advances the virtual clock through `advance_s`.  Reads of all threads queue up
+    behind one another, so latencies add up whatever the queue depth.
+
+    Args:
+        bytes_per_s, latency_s: of the device.
+        advance_s: moves the virtual clock on by so many seconds.
+        jitter: standard deviation of the logarithm of each read's time; 0 for none.
+        seed: of the jitter.
+    """
+
+    def __init__(
+        self,
+        bytes_per_s: float,
+        latency_s: float,
+        *,
+        advance_s: Callable[[float], None],
+        jitter: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        if bytes_per_s <= 0 or latency_s < 0 or jitter < 0:
+            raise KVIOError(
+                f"a device of {bytes_per_s} bytes/s, {latency_s} s latency and jitter {jitter} is impossible"
+            )
+        self.bytes_per_s = bytes_per_s
+        self.latency_s = latency_s
+        self.jitter = jitter
+        self._advance_s = advance_s
+        self._random = np.random.default_rng(seed)
+        self._lock = threading.Lock()
+
+    def serve(self, num_bytes: int) -> None:
+        """Let the clock pass for one read of `num_bytes`."""
+        with self._lock:
+            factor = float(np.exp(self.jitter * self._random.standard_normal())) if self.jitter else 1.0
+            self._advance_s(factor * (self.latency_s + num_bytes / self.bytes_per_s))
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSetting:
+    """Settings shared by the backends of all threads; each takes what concerns it.
+
+    Args:
+        direct: open with O_DIRECT.
+        depot: where the chunks lie that are held in this process (hostmem).
+        device: the modelled device (simulated).
+        queue_depth: jobs that one thread keeps in flight, of backends that can.
+        directory: of the chunk files; libraries that write logs write them there.
+        packed_bytes: `ChunkGeometry.packed_bytes`, for stores whose objects are the stack's own.
+        options: what only one backend knows, by its names; recorded, so never a credential.
+    """
+
+    direct: bool = False
+    depot: Depot | None = None
+    device: SimulatedDevice | None = None
+    queue_depth: int = 1
+    directory: Path | None = None
+    packed_bytes: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)

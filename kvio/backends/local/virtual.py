@@ -1,0 +1,33 @@
+"""Lets a virtual clock pass as a device with known bandwidth and latency would; moves nothing."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvio.backends.config import BackendSetting
+from kvio.protocol import KVIOError, Read
+
+
+class SimulatedReader:
+    """Reads from the setting's `SimulatedDevice`."""
+
+    name = "simulated"
+
+    def __init__(self, setting: BackendSetting) -> None:
+        if setting.device is None:
+            raise KVIOError("the simulated backend needs a device: bandwidth, latency and a virtual clock")
+        self._device = setting.device
+
+    def open(self, path: Path) -> None:
+        """Open nothing."""
+
+    def read(self, reads: Sequence[Read], target: memoryview) -> int:
+        """The bytes asked for, after the clock has passed for each read."""
+        for read in reads:
+            self._device.serve(read.num_bytes)
+        return sum(read.num_bytes for read in reads)
+
+    def shut(self, path: Path) -> None:
+        """Close nothing."""
+
+    def close(self) -> None:
+        """Close nothing."""

@@ -1,0 +1,63 @@
+"""Where chunks lie for a backend that does not read the local files: memory, objects on a server."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from kvio.file_ranges import Span
+
+
+class Depot(Protocol):
+    """Holds copies of chunk files for a backend to read; nothing here is timed.
+
+    Filled once for all samples of a run, unless it is a `SampleDepot`.
+
+    Args:
+        name: what it is and where, the same for two depots that hold the same things.
+    """
+
+    name: str
+
+    def begin(self) -> None:
+        """Find out that things can be placed, and remove what runs that died have left.
+
+        Raises:
+            KVIOError: not there, or not permitted.
+        """
+
+    def place(
+        self,
+        paths: Sequence[Path],
+        *,
+        packed_bytes: int | None = None,
+        before_each: Callable[[], None] | None = None,
+    ) -> None:
+        """Hold these files, whole; of a depot of samples, nothing else.
+
+        Args:
+            paths: the files.
+            packed_bytes: `ChunkGeometry.packed_bytes`, for stores whose objects are the stack's own.
+            before_each: called before each file; what it raises ends the placing.
+
+        Raises:
+            KVIOError: a file cannot be read or placed, or comes back with other bytes.
+        """
+
+    def withdraw(self) -> None:
+        """Let go of everything that was placed; must be safe to call twice.
+
+        Raises:
+            KVIOError: something is left behind.
+        """
+
+
+@runtime_checkable
+class SampleDepot(Depot, Protocol):
+    """A depot in the memory of the process that reads, filled before each sample."""
+
+    def hold(self, spans: Sequence[Span]) -> None:
+        """Hold these parts of files, which do not overlap, and nothing else.
+
+        Raises:
+            KVIOError: a file cannot be read, or so much cannot be held.
+        """

@@ -1,1 +1,0 @@
-"""GPUDirect Storage: what this machine has of it, whether cuFile's driver opens, and which path bytes took."""
