@@ -1,5 +1,10 @@
-"""What a way to read must offer."""
+"""What a way to read must offer.
 
+Page-aligned memory to read into, for trials and for placing: without torch, which takes seconds to import.
+"""
+
+import ctypes
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,3 +181,9 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Drain, close every file, deregister the targets; must be safe to call twice."""
+
+
+def make_host_target(num_bytes: int) -> HostTarget:
+    """Zeroed memory of that size; gone with the last reference to it."""
+    memory = mmap.mmap(-1, num_bytes)
+    return HostTarget(0, ctypes.addressof(ctypes.c_char.from_buffer(memory)), memoryview(memory))

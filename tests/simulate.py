@@ -13,8 +13,7 @@ import numpy as np
 from bench.estimate.intervals import Floats
 from bench.estimate.next_lengths import RefineState, next_lengths, should_stop
 from bench.estimate.round_curves import RoundCurve, curve_of
-from bench.record.run import Sample
-from bench.record.sample import Case, Outcome
+from bench.record.sample import Case, Outcome, Sample
 
 TOKEN_BYTES = 1000  # of KV, in simulated loads
 

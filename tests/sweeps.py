@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 
 from bench.estimate.results import Analysis, Crossing, Estimate, Fit, Point, SweetSpot
+from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan
-from bench.record.run import Notice, RunRecord, Sample, SeriesInfo
-from bench.record.sample import Case, Outcome
+from bench.record.run import RunRecord, SeriesInfo
+from bench.record.sample import Case, Outcome, Sample
 
 TOKENS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 RECOMPUTE = (0.02, 2e-5, 4e-9)

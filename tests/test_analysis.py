@@ -12,8 +12,8 @@ from bench.estimate.intervals import AnalysisError
 from bench.estimate.results import Analysis, SweetSpot
 from bench.estimate.sweet_spots import round_up
 from bench.record.plan import Plan
-from bench.record.run import RunRecord, Sample, SeriesInfo
-from bench.record.sample import Case, Outcome
+from bench.record.run import RunRecord, SeriesInfo
+from bench.record.sample import Case, Outcome, Sample
 from bench.report.frames import crossover_frame, summary_frame
 from tests.simulate import Noise, Setting, Truth, draw_samples
 

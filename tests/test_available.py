@@ -10,7 +10,7 @@ import pytest
 
 from bench.cli.options import parse_options
 from bench.machine.doctor.examine import try_backend
-from bench.measure.available import leave_out_unavailable
+from bench.measure.setup import leave_out_unavailable
 from bench.record.plan import LoadSpec, Plan, PlanError
 from bench.report.notice_text import harmless_codes
 from kvio.backends import BACKENDS

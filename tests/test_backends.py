@@ -9,9 +9,8 @@ import pytest
 from kvio.backends import BACKENDS, find_backend
 from kvio.backends.config import BackendSetting, HostMemory, SimulatedDevice
 from kvio.backends.local.hostmem import HostMemReader
-from kvio.backends.local.null import NullReader
 from kvio.backends.local.posix import MAX_CALL_BYTES, PosixReader
-from kvio.backends.local.virtual import SimulatedReader
+from kvio.backends.local.virtual import NullReader, SimulatedReader
 from kvio.host_buffers import HostBuffer
 from kvio.protocol import KVIOError, Read, ShortReadError
 from tests.servers import shared_mooncake

@@ -10,7 +10,7 @@ from bench.estimate.bandwidth import (
 from bench.estimate.results import Analysis, Estimate
 from bench.record.sample import Outcome
 from bench.report.frames import crossover_frame
-from bench.report.sections import sensitivity_grid
+from bench.report.html import sensitivity_grid
 from tests.sweeps import make_run, make_spot
 
 

@@ -9,10 +9,10 @@ from bench.catalog.devices.device_catalog import read_devices
 from bench.estimate.analysis import analyse
 from bench.estimate.fits import say_factor
 from bench.estimate.results import Analysis
-from bench.predict.beyond import fit_beyond
 from bench.predict.curve import MeasuredCurve
-from bench.predict.sweep_model import SweepModel
-from bench.record.run import RunRecord, read_run, read_samples
+from bench.predict.sweep_model import SweepModel, fit_beyond
+from bench.record.run import RunRecord, read_run
+from bench.record.samples_csv import read_samples
 from bench.reuse.prices import prices_of_sweep
 from bench.sizing.demand import find_demand
 from bench.sizing.size_basis import read_basis, read_throughput

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kvio.evidence.disk import LANE_BYTES_PER_S, Link
 from kvio.evidence.mounts import find_mount
-from kvio.evidence.pcie import LANE_BYTES_PER_S, Link
 from kvio.evidence.storage_device import Storage, describe_storage, find_block_device, runs_in_guest
 
 DRIVE = "pci0000:00/0000:00:01.0/0000:01:00.0/nvme/nvme0/nvme0n1"

@@ -16,10 +16,9 @@ from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.atomic_write import WriteError
 from bench.record.plan import LoadSpec, Plan
 from bench.record.progress import End, Progress
-from bench.record.run import read_run, read_samples
-from bench.record.writer import SampleWriter
-from kvio.backends.mooncake.mooncake_address import MooncakeAddress
-from kvio.backends.mooncake.mooncake_client import StoreClient
+from bench.record.run import read_run
+from bench.record.samples_csv import SampleWriter, read_samples
+from kvio.backends.mooncake.mooncake_client import MooncakeAddress, StoreClient
 from kvio.backends.s3.bucket import ObjectError
 from tests.places import avoid_memory
 from tests.servers import require_mooncake

@@ -10,11 +10,11 @@ import pytest
 
 from bench.arms.model.memory import MemoryShortError
 from bench.estimate.analysis import analyse
-from bench.estimate.length_policy import choose_lengths
+from bench.estimate.next_lengths import choose_lengths
 from bench.measure import sweep
+from bench.measure.budget import CostBook
 from bench.measure.clock import MonotonicClock, VirtualClock
-from bench.measure.conditions.header_notices import note_findings
-from bench.measure.costs import CostBook
+from bench.measure.conditions.header import note_findings
 from bench.measure.preflight import Findings
 from bench.measure.prepare_rounds import look_ahead as carry_out
 from bench.measure.processes.messages import (
@@ -32,11 +32,10 @@ from bench.measure.session import Site
 from bench.measure.setup import Setup, work_out
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.measure.worker import worker_main as worker
-from bench.measure.worker.layers import decide_layers
-from bench.measure.worker.preflight_checks import look_ahead
+from bench.measure.worker.preflight_checks import decide_layers, look_ahead
 from bench.record.plan import LoadSpec, Plan, SimulationSpec
-from bench.record.run import BuiltLayers, RunRecord, Sample, read_run, write_run
-from bench.record.sample import Case
+from bench.record.run import BuiltLayers, RunRecord, read_run, write_run
+from bench.record.sample import Case, Sample
 from bench.report.notice_text import suspect_codes
 from bench.report.run_facts import say_depth
 from tests.sweeps import make_run, make_samples
@@ -65,7 +64,7 @@ def _look_ahead(plan: Plan, layers: tuple[int, ...] | None) -> list[Message]:
 
 
 def _give(monkeypatch: pytest.MonkeyPatch, available_bytes: int) -> None:
-    for module in ("bench.measure.worker.layers", "bench.arms.model.memory"):
+    for module in ("bench.measure.worker.preflight_checks", "bench.arms.model.memory"):
         monkeypatch.setattr(f"{module}.available_bytes", lambda device: available_bytes)
 
 

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.__main__ import main
-from bench.catalog.models.gpu_memory import divide_gpu_memory, gpu_table
 from bench.catalog.models.kv_capacity import (
     Cache,
+    divide_gpu_memory,
+    gpu_table,
     length_table,
     most_tokens,
     room_table,
@@ -21,7 +22,7 @@ from bench.catalog.models.kv_capacity import (
 from bench.catalog.models.resolve import read_catalogue, resolve_model
 from bench.catalog.models.talk import talk_gpu, talk_table, talk_tables
 from bench.record.validate import InputError, parse_counts
-from bench.report.figures.capacity_figure import write_capacity_figure
+from bench.report.figures.sizing_figure import write_capacity_figure
 from bench.report.text.capacity_text import capacity_text, format_both
 from bench.report.text.planning_text import records, write_tables
 

@@ -3,8 +3,8 @@
 import pytest
 
 from bench.estimate.analysis import analyse
-from bench.record.run import Notice
-from bench.report.figures.caption import caption, wrap_outside_brackets
+from bench.record.notices import Notice
+from bench.report.figures.crossover_figure import caption, wrap_outside_brackets
 from tests.sweeps import make_run, make_samples
 
 

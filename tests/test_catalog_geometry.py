@@ -3,9 +3,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bench.catalog.models.fields import CatalogError
-from bench.catalog.models.geometry import Geometry, LayerKind
+from bench.catalog.models.geometry import Geometry, LayerKind, chunk_pairs, full_pairs, window_pairs
 from bench.catalog.models.kv_dtype import KV_DTYPES
-from bench.catalog.models.pairs import chunk_pairs, full_pairs, window_pairs
 from bench.catalog.models.resolve import read_catalogue, resolve_model
 from bench.catalog.models.summary import indexer_bytes_per_token, window_bytes
 from tests.test_catalog_config import _geometry

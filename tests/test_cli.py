@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.record.run import read_run, read_samples
+from bench.record.run import read_run
+from bench.record.samples_csv import read_samples
 from tests.commands import ROOT, call_bench, run_bench
 from tests.places import avoid_memory
 

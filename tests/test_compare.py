@@ -6,7 +6,7 @@ from rich.console import Console
 
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Crossing, Estimate
-from bench.record.run import Notice
+from bench.record.notices import Notice
 from bench.report.compare import DifferentMachinesError, Result, compare, differing_facts
 from tests.sweeps import make_analysis, make_run, make_samples, make_spot
 from tests.tier_sweeps import DISK, MEMORY, NEVER, make_tier_run, make_tier_samples

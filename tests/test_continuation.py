@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.estimate.length_policy import choose_lengths
+from bench.estimate.next_lengths import choose_lengths
 from bench.machine.software import compare_revisions, describe_software
 from bench.measure.conditions.header import describe_machine_of, describe_storage_of
 from bench.measure.resume import require_same

@@ -10,11 +10,10 @@ from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.resolve import read_catalogue, resolve_model
 from bench.predict.bounded import Spread
-from bench.predict.cost_model import CostModel, EngineCosts
+from bench.predict.cost_model import CostModel, EngineCosts, prefill_work, touched_params
 from bench.predict.machine_spec import Setting, build_model
 from bench.predict.prediction import answer, find_marginal, find_whole
 from bench.predict.rates import ComputeRates, find_compute
-from bench.predict.work import prefill_work, touched_params
 
 LLAMA = resolve_model("llama-3.1-8b").geometry
 MODELS = ("llama-3.1-8b", "deepseek-v3", "gpt-oss-20b", "qwen3-next-80b-a3b", "gemma-3-12b", "mixtral-8x7b")

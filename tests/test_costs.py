@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.measure.costs import CostBook
+from bench.measure.budget import CostBook
 from bench.record.sample import Case
 
 

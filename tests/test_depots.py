@@ -7,8 +7,7 @@ from bench.measure.depots import RunDepots
 from bench.measure.setup import work_out
 from bench.measure.stores import create_stores, plan_stores
 from bench.record.plan import LoadSpec, Plan
-from kvio.backends.mooncake.mooncake_address import read_mooncake
-from kvio.backends.mooncake.mooncake_client import shared_client
+from kvio.backends.mooncake.mooncake_client import read_mooncake, shared_client
 from kvio.backends.mooncake.mooncake_placement import Keys
 from kvio.errors import KVIOError
 from kvio.store.scratch import open_scratch

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvio.backends.local.descriptors import Descriptors
-from kvio.backends.local.file_handles import OpenedFiles
+from kvio.backends.local.file_handles import Descriptors, OpenedFiles
 from kvio.evidence.cold_evidence import ReadCounters, read_counters
 
 ROOT = Path(__file__).parents[1]
@@ -117,7 +116,7 @@ def test_64_threads_with_40_files_each_get_by_with_200_descriptors(
 
 RAISE = """
 import resource
-from kvio.backends.local.descriptors import raise_limit
+from kvio.backends.local.file_handles import raise_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 told = [raise_limit(400), raise_limit(300), raise_limit()]
 print(*told, *resource.getrlimit(resource.RLIMIT_NOFILE))

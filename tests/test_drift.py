@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from bench.estimate.drift import drifts
 from bench.estimate.intervals import Floats
+from bench.estimate.per_length import drifts
 
 STEADY_TRIALS = 1000
 TRIALS = 200

@@ -5,25 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from bench.estimate.length_policy import choose_lengths
+from bench.estimate.next_lengths import choose_lengths
+from bench.measure.budget import CostBook
 from bench.measure.clock import VirtualClock
-from bench.measure.costs import CostBook
 from bench.measure.processes.messages import Job, JobDone, JobStopped, Message, RoundJob, SampleTaken
 from bench.measure.resume import Until, require_unfinished
 from bench.measure.rounds import Rounds
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.tuning.tuning_rule import search_settings
+from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
-from bench.record.run import (
-    Notice,
-    RunRecord,
-    Sample,
-    SeriesInfo,
-    read_run,
-    read_samples,
-)
-from bench.record.sample import ArmName, Outcome
-from bench.record.writer import SampleWriter
+from bench.record.run import RunRecord, SeriesInfo, read_run
+from bench.record.sample import ArmName, Outcome, Sample
+from bench.record.samples_csv import SampleWriter, read_samples
 from tests.test_runner import Silent, carry_out
 
 ARMS: tuple[tuple[ArmName, str], ...] = (("recompute", "recompute"), ("load", "posix"), ("load", "uring"))

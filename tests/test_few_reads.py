@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.estimate.analysis import analyse
-from bench.record.run import RunRecord, Sample, SeriesInfo
+from bench.record.run import RunRecord, SeriesInfo
+from bench.record.sample import Sample
 from bench.report.fio import compare_fio, read_fio
 from bench.report.fio_match import most_reads_by_length, reading_of, say_alike, say_job
 from tests.test_fio_figures import OUTPUT

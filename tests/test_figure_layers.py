@@ -7,9 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from bench.catalog.models.talk import talk_tables
-from bench.report.figures.capacity_figure import draw_gpu
 from bench.report.figures.reuse_figure import draw_rounds
-from bench.report.figures.sizing_figure import draw_cost
+from bench.report.figures.sizing_figure import draw_cost, draw_gpu
 from bench.report.figures.style import layer
 
 

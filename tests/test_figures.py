@@ -11,13 +11,14 @@ from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, Crossing, Estimate
 from bench.estimate.tiers import make_tiers
 from bench.record.plan import Plan
-from bench.record.run import RunRecord, Sample, SeriesInfo
+from bench.record.run import RunRecord, SeriesInfo
+from bench.record.sample import Sample
 from bench.report.figures import tiers_figure
-from bench.report.figures.caption import caption
 from bench.report.figures.crossover_figure import (
     NARROW_INCHES,
     STYLE,
     WIDE_INCHES,
+    caption,
     draw_crossover,
     figure_content,
     make_figure,

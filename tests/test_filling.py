@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import pytest
 
+from bench.measure.budget import CostBook
 from bench.measure.chunk_files import FillPrice, cut_spare_to, fill_stores
 from bench.measure.clock import VirtualClock
-from bench.measure.costs import CostBook
 from bench.measure.processes.source import SimulatedSource
 from bench.measure.rounds import ROUNDS_PLANNED, Rounds
 from bench.measure.session import Site

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from bench.record.run import read_samples
+from bench.record.samples_csv import read_samples
 from kvio.backends import find_backend
 from kvio.backends.gds.driver_probe import probe_driver
-from kvio.backends.gds.gds_driver import find_driver_kind
-from kvio.backends.gds.gds_library import is_installed
+from kvio.backends.gds.gds_library import find_driver_kind, is_installed
 from kvio.protocol import Unavailable
 from tests.commands import run_bench
 from tests.libcuda_standin import build_standin

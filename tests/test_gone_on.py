@@ -9,9 +9,11 @@ from bench.measure import sweep
 from bench.measure.resume import Until, require_unfinished
 from bench.measure.rounds import MeasureError
 from bench.measure.sweep import resume_sweep, run_sweep
+from bench.record.notices import Notice
 from bench.record.plan import PlanError
 from bench.record.progress import End
-from bench.record.run import Notice, RunRecord, read_run, read_samples, write_run
+from bench.record.run import RunRecord, read_run, write_run
+from bench.record.samples_csv import read_samples
 from tests.test_resume import PLAN, _hands, _stopped
 
 LOST = Notice(code="series_failed", message="simulated/best: could not be read any more: round 1: gone")

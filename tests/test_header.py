@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from bench.arms.file_cursor import Taken
-from bench.measure.conditions.header_notices import note_findings, notice_repeats
-from bench.measure.costs import CostBook
+from bench.measure.budget import CostBook
+from bench.measure.conditions.header import note_findings, notice_repeats
 from bench.measure.preflight import Findings
 from bench.measure.setup import work_out
 from bench.measure.stores import create_stores, plan_stores
+from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan
-from bench.record.run import Notice
 from kvio.store.chunk_store import ChunkStore
 from tests.sweeps import make_run
 

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, Estimate, HybridCurve, HybridPoint
 from bench.record.plan import Plan
-from bench.record.run import RunRecord, Sample, SeriesInfo
-from bench.record.sample import Case, Outcome
+from bench.record.run import RunRecord, SeriesInfo
+from bench.record.sample import Case, Outcome, Sample
 from bench.report.figures.crossover_figure import draw_crossover
 from bench.report.frames import summary_frame
 from bench.report.html import render_report

@@ -11,12 +11,11 @@ import pytest
 import torch
 
 from bench.arms.chunk_reading import LoadSettings
-from bench.arms.first_token import FirstTokenStep
 from bench.arms.hybrid import HybridArm, PartOfModelError
 from bench.arms.hybrid_split import Met
 from bench.arms.load import LoadArm
 from bench.arms.model.build import BuiltModel
-from bench.arms.prefill import Prefill, draw_tokens, prefill_over
+from bench.arms.prefill import FirstTokenStep, Prefill, draw_tokens, prefill_over
 from bench.record.sample import Case, Outcome
 from kvio.backends.config import HostMemory
 from kvio.layout.chunk_geometry import ChunkGeometry

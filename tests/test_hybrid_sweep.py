@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from bench.arms.simulated import meet_simulated
-from bench.measure.budget import shuffle_round
+from bench.measure.budget import CostBook, shuffle_round
 from bench.measure.clock import VirtualClock
-from bench.measure.conditions.header_notices import note_findings
-from bench.measure.costs import CostBook
+from bench.measure.conditions.header import note_findings
 from bench.measure.preflight import Findings
 from bench.measure.prepare_rounds import look_ahead, prepare_rounds
 from bench.measure.processes.messages import CaseCost, JobDone, RoundJob, SampleTaken, SeriesSkipped

@@ -14,11 +14,12 @@ from bench.measure.processes.messages import CaseRefused, JobDone, Message
 from bench.measure.rounds import run_rounds
 from bench.measure.setup import work_out
 from bench.measure.sweep import _Held
+from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan
 from bench.record.progress import End
-from bench.record.run import Notice, read_run
+from bench.record.run import read_run
 from bench.record.sample import Case
-from bench.record.writer import SampleWriter
+from bench.record.samples_csv import SampleWriter
 from kvio.backends.mooncake import mooncake_master as mooncake_server
 from kvio.backends.mooncake.mooncake_master import Segment
 from kvio.child_process import start_child

@@ -8,9 +8,9 @@ import pytest
 
 import bench.measure.worker.preflight_checks
 from bench.arms.file_cursor import Taken
+from bench.measure.budget import CostBook
 from bench.measure.clock import MonotonicClock, VirtualClock
-from bench.measure.conditions.header_notices import note_findings
-from bench.measure.costs import CostBook
+from bench.measure.conditions.header import note_findings
 from bench.measure.preflight import Findings
 from bench.measure.processes.messages import (
     CheckDone,
@@ -55,7 +55,7 @@ def check_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...,
                 raise KVIOError(f"{load.name} is gone")
             return CheckDone(f"answer:{load.name}", {"passed": True})
 
-        monkeypatch.setattr("bench.measure.worker.answers._check_answer", check_answer)
+        monkeypatch.setattr("bench.measure.worker.logits_checks._check_answer", check_answer)
         plan = plan_of(tmp_path, TINY, loads=loads)
         job = PreflightJob(plan, (32,), case_limit_s=60, deadline_s=1e9, scratch_dir=tmp_path)
         messages = bench.measure.worker.preflight_checks.look_ahead(job, MonotonicClock())

@@ -6,7 +6,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bench.report.figures.crossover_figure import STYLE
-from bench.report.figures.log_ticks import plain_log_axis
+from bench.report.figures.style import plain_log_axis
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis
-from bench.record.run import Notice
+from bench.record.notices import Notice
 from bench.report.notice_text import suspect_codes
 from bench.report.text.main_answer import main_spot
 from tests.sweeps import make_run, make_samples

@@ -20,8 +20,8 @@ from bench.predict.matrix import MatrixCell, choose_ranks, fill_matrix, matrix_f
 from bench.predict.prediction import find_whole, gap_whole
 from bench.record.plan import PlanError
 from bench.record.units import round_digits
-from bench.report.calculated import PlaceError
 from bench.report.figures.matrix_figure import count_missing, draw_curves, draw_matrix
+from bench.report.result_files import PlaceError
 
 ROOT = Path(__file__).parent.parent
 LLAMA = resolve_model("llama-3.1-8b")

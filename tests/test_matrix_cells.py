@@ -15,8 +15,9 @@ from bench.estimate.results import Crossing, Estimate, SweetSpot
 from bench.predict.machine_spec import Setting, build_model
 from bench.predict.matrix import MatrixCell, choose_dtype, fill_matrix, with_spot
 from bench.predict.prediction import answer
-from bench.record.run import Notice, write_run
-from bench.record.writer import SampleWriter
+from bench.record.notices import Notice
+from bench.record.run import write_run
+from bench.record.samples_csv import SampleWriter
 from bench.report.figures.matrix_figure import draw_matrix, say_cell
 from tests.sweeps import make_run, make_samples
 from tests.tiny_configs import TINY_CONFIGS

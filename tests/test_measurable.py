@@ -10,10 +10,10 @@ from bench.estimate.analysis import analyse
 from bench.estimate.intervals import AnalysisError
 from bench.record.notices import EXPLANATIONS
 from bench.record.plan import Plan
-from bench.record.run import RunRecord, Sample
-from bench.record.sample import Case, Outcome
+from bench.record.run import RunRecord
+from bench.record.sample import Case, Outcome, Sample
 from bench.report.run_facts import cache_state
-from bench.report.soundness import is_sound
+from bench.report.text.main_answer import is_sound
 from tests.sweeps import BYTES_PER_TOKEN, make_run, make_samples
 
 EVEN = {256 * 2**k: 256 * 2**k * BYTES_PER_TOKEN for k in range(8)}  # 256 to 32,768 tokens

@@ -11,9 +11,8 @@ from bench.arms.model.build import (
     find_layers,
     read_config,
 )
-from bench.arms.model.checkpoint import WeightsError
 from bench.arms.model.memory import MemoryShortError, keep_freed_memory, require_memory
-from bench.arms.model.weights import POOL_ELEMENTS, fill_normal
+from bench.arms.model.weights import POOL_ELEMENTS, WeightsError, fill_normal
 from bench.catalog.models.geometry import LayerKind
 from tests.architectures import BASE, CONFIGS, build_small
 

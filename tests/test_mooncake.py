@@ -17,16 +17,21 @@ from kvio.backends import find_backend
 from kvio.backends.config import BackendSetting
 from kvio.backends.mooncake import mooncake_client
 from kvio.backends.mooncake import mooncake_selftest as mooncake_probe
-from kvio.backends.mooncake.mooncake_address import INSTALL, read_mooncake
 from kvio.backends.mooncake.mooncake_backend import _KEPT, MooncakeBackend
-from kvio.backends.mooncake.mooncake_client import LIBRARIES, StoreClient, close_clients, shared_client
+from kvio.backends.mooncake.mooncake_client import (
+    INSTALL,
+    LIBRARIES,
+    StoreClient,
+    close_clients,
+    read_mooncake,
+    shared_client,
+)
 from kvio.backends.mooncake.mooncake_master import ADDRESS_NAME, OwnMaster, Segment
 from kvio.backends.mooncake.mooncake_placement import Keys, MooncakeDepot, Placed, owned_prefix
 from kvio.backends.s3.bucket import ObjectError
-from kvio.hosttarget import make_host_target
 from kvio.layout.object_places import CONTAINER_PREFIX
 from kvio.layout.presets import find_preset
-from kvio.protocol import KVIOError, Read, ShortReadError
+from kvio.protocol import KVIOError, Read, ShortReadError, make_host_target
 from kvio.store.scratch import clean_stale, open_scratch
 from tests.servers import MOONCAKE_BYTES, MooncakeServer, require_mooncake, shared_mooncake
 

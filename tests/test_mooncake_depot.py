@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvio.backends.mooncake import mooncake_placement as mooncake_depot
-from kvio.backends.mooncake.mooncake_address import MooncakeAddress
+from kvio.backends.mooncake.mooncake_client import MooncakeAddress
 from kvio.backends.mooncake.mooncake_placement import MooncakeDepot, owned_prefix
 from kvio.backends.s3.object_placement import ObjectDepot
 from kvio.protocol import KVIOError

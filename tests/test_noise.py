@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bench.estimate.noise import (
+from bench.estimate.intervals import (
     VarianceComponents,
     pooled_half_width,
     predict_half_width,
     variance_components,
 )
-from bench.record.run import Sample
-from bench.record.sample import Case, Outcome
+from bench.record.sample import Case, Outcome, Sample
 from bench.report.figures.noise_figure import (
     draw_components,
     draw_narrowing,

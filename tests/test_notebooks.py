@@ -7,9 +7,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from bench.record.result_folders import find_results, open_results
-from bench.record.run import RecordError, write_run
-from bench.record.writer import SampleWriter
+from bench.record.folder import choose_result, open_results
+from bench.record.run import write_run
+from bench.record.sample import RecordError
+from bench.record.samples_csv import SampleWriter
 from bench.report.figures.style import UNBROKEN_TEXT
 from tests.sweeps import make_run, make_samples
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
@@ -102,18 +103,18 @@ def test_a_plan_says_measured_of_nothing() -> None:
 def test_the_newest_run_is_opened_when_none_is_named(tmp_path: Path) -> None:
     make_folder(tmp_path / "m" / "a" / "old", started_utc="2025-01-01T00:00:00Z")
     new = make_folder(tmp_path / "m" / "b" / "new", started_utc="2025-03-01T00:00:00Z")
-    assert find_results(tmp_path, {}) == new
+    assert choose_result(tmp_path, {}) == new
 
 
 def test_a_named_folder_counts_from_here_or_from_beside_the_results(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "results" / "one")
-    assert find_results(tmp_path / "results", {"KVCROSS_RESULTS": "results/one"}) == folder
-    assert find_results(tmp_path, {"KVCROSS_RESULTS": str(folder)}) == folder
+    assert choose_result(tmp_path / "results", {"KVCROSS_RESULTS": "results/one"}) == folder
+    assert choose_result(tmp_path, {"KVCROSS_RESULTS": str(folder)}) == folder
 
 
 def test_no_results_at_all_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="no result folder here; run a sweep, or set KVCROSS_RESULTS"):
-        find_results(tmp_path, {})
+        choose_result(tmp_path, {})
 
 
 def test_a_half_written_row_becomes_a_notice_of_the_run(tmp_path: Path) -> None:

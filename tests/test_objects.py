@@ -12,10 +12,9 @@ import pytest
 
 from kvio.backends import find_backend
 from kvio.backends.config import BackendSetting
-from kvio.backends.nixl.endmark import find_marked, mark_ends
+from kvio.backends.nixl.nixl_backend import find_marked, mark_ends
 from kvio.backends.nixl.nixl_plugin import load_nixl
-from kvio.backends.s3.bucket import PAST_THE_END, Bucket, ObjectError, say_cause
-from kvio.backends.s3.bucket_address import read_address
+from kvio.backends.s3.bucket import PAST_THE_END, Bucket, ObjectError, read_address, say_cause
 from kvio.backends.s3.object_placement import ObjectDepot, describe_owner, object_key
 from kvio.backends.s3.s3_backend import S3Reader
 from kvio.evidence.network_link import Interface, find_interface

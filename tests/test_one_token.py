@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.estimate.length_policy import choose_lengths
+from bench.estimate.next_lengths import choose_lengths
 from bench.estimate.valid_samples import select_load
 from bench.measure.sweep import Hands, run_sweep
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.plan import LoadSpec, Plan, SimulationSpec
-from bench.record.run import SeriesInfo, read_samples
+from bench.record.run import SeriesInfo
 from bench.record.sample import Outcome
+from bench.record.samples_csv import read_samples
 from tests.sweeps import make_run
 from tests.test_runner import Silent
 

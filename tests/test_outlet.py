@@ -13,8 +13,9 @@ import bench.__main__
 from bench.cli import compare_command as compare
 from bench.cli import report_command as report
 from bench.cli.options import Outlet
-from bench.record.run import Notice, write_run
-from bench.record.writer import SampleWriter
+from bench.record.notices import Notice
+from bench.record.run import write_run
+from bench.record.samples_csv import SampleWriter
 from bench.report.run_facts import data_path
 from tests.tier_sweeps import MEMORY, NEVER, make_tier_run, make_tier_samples
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.estimate.pointdoubts import find_doubts
+from bench.estimate.per_length import find_doubts
 from bench.record.sample import Outcome
 
 STEADY = dict.fromkeys(range(8), 1.0)

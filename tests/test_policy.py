@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.estimate.length_policy import choose_lengths
+from bench.estimate.next_lengths import choose_lengths
 from bench.record.plan import Plan
 from bench.record.progress import End, Progress
 from bench.record.run import RunRecord, SeriesInfo

@@ -16,7 +16,8 @@ from bench.cli.predict_command import predict
 from bench.estimate.results import Crossing, Estimate, SweetSpot
 from bench.predict.published import PUBLISHED
 from bench.predict.sweep_model import usable_points
-from bench.record.run import read_run, read_samples
+from bench.record.run import read_run
+from bench.record.samples_csv import read_samples
 from bench.report.text.prediction_text import say_spot
 from kvio.errors import UserError
 from tests.reference import find_plain

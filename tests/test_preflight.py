@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from bench.measure.budget import CostBook
 from bench.measure.clock import VirtualClock
-from bench.measure.costs import CostBook
 from bench.measure.preflight import Findings, longest_within, require_budget, run_preflight, walk_lengths
 from bench.measure.prepare_rounds import long_enough, look_ahead
 from bench.measure.processes.messages import (
@@ -22,9 +22,9 @@ from bench.measure.processes.messages import (
 from bench.measure.rounds import MeasureError
 from bench.measure.session import Site
 from bench.measure.setup import work_out
+from bench.record.notices import Notice
 from bench.record.plan import Plan, PlanError
-from bench.record.run import Notice, Sample
-from bench.record.sample import Case
+from bench.record.sample import Case, Sample
 
 CASE = Case("recompute", "recompute", 64)
 

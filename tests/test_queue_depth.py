@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.measure.queue_depth import QueueDepth, spread_depth, spread_evenly
-from bench.measure.setup import RECOMPUTE, work_out
+from bench.measure.setup import RECOMPUTE, QueueDepth, spread_depth, spread_evenly, work_out
 from bench.record.plan import LoadSpec, Plan, PlanError
 from kvio.backends import BACKENDS
 

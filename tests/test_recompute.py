@@ -4,13 +4,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from bench.arms.first_token import FirstTokenStep
 from bench.arms.gemm import GemmArm
 from bench.arms.model.attention_kernel import observe_attention
 from bench.arms.model.build import BuiltModel
 from bench.arms.model.fused_norms import speed_up_norms
 from bench.arms.model.memory import MemoryShortError
-from bench.arms.prefill import Prefill, draw_tokens, prefill_over
+from bench.arms.prefill import FirstTokenStep, Prefill, draw_tokens, prefill_over
 from bench.arms.recompute import RecomputeArm
 from bench.record.sample import Case
 from kvio.loading.blocks import KVBlocks

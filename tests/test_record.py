@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 
 from bench.record.plan import Plan
-from bench.record.run import (
-    COLUMNS,
-    RecordError,
-    RunRecord,
-    Sample,
-    read_run,
-    read_samples,
-    write_run,
-)
-from bench.record.sample import Case, Outcome
-from bench.record.writer import SampleWriter
+from bench.record.run import RunRecord, read_run, write_run
+from bench.record.sample import COLUMNS, Case, Outcome, RecordError, Sample
+from bench.record.samples_csv import SampleWriter, read_samples
 
 
 def _sample(number: int) -> Sample:

@@ -6,10 +6,11 @@ import pytest
 import typer
 
 from bench.cli.report_command import finish
-from bench.measure.remedies import say_remedies
+from bench.measure.budget import say_remedies
+from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan
-from bench.record.run import Notice, write_run
-from bench.record.writer import SampleWriter
+from bench.record.run import write_run
+from bench.record.samples_csv import SampleWriter
 from tests.sweeps import make_run
 
 

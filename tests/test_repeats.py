@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Crossing, Estimate
-from bench.record.run import Sample
-from bench.report.figures.caption import caption
-from bench.report.text.repeats import say_repeats
-from bench.report.text.sentence import describe_answer
+from bench.record.sample import Sample
+from bench.report.figures.crossover_figure import caption
+from bench.report.text.sentence import describe_answer, say_repeats
 from tests.sweeps import make_run, make_samples
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 

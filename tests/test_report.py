@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.estimate.results import Analysis
-from bench.record.run import Notice
-from bench.report.html import render_report, write_report
-from bench.report.sections import suspect_lines
+from bench.record.notices import Notice
+from bench.report.html import render_report, suspect_lines, write_report
 from tests.sweeps import make_analysis, make_notice, make_run, make_samples, make_spot
 
 SAMPLES = make_samples(num_rounds=2, num_samples=2)

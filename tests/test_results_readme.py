@@ -4,7 +4,8 @@ from pathlib import Path
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, Point
 from bench.estimate.tiers import make_tiers
-from bench.record.run import COLUMNS, RunRecord
+from bench.record.run import RunRecord
+from bench.record.sample import COLUMNS
 from bench.report.frames import summary_frame, tier_frame
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 

@@ -13,7 +13,7 @@ import typer
 
 from bench.__main__ import main
 from bench.cli.report_command import finish
-from bench.estimate.length_policy import choose_lengths
+from bench.estimate.next_lengths import choose_lengths
 from bench.machine.facts import NoiseFacts
 from bench.measure import sweep
 from bench.measure.clock import VirtualClock
@@ -25,16 +25,11 @@ from bench.measure.setup import work_out
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.folder import hold_folder
+from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
-from bench.record.run import (
-    BuiltLayers,
-    Notice,
-    RecordError,
-    RunRecord,
-    read_run,
-    read_samples,
-    write_run,
-)
+from bench.record.run import BuiltLayers, RunRecord, read_run, write_run
+from bench.record.sample import RecordError
+from bench.record.samples_csv import read_samples
 from tests.test_runner import Silent
 
 PLAN = Plan(

@@ -9,7 +9,8 @@ import pytest
 
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, Crossing, Estimate, SweetSpot, Verdict
-from bench.record.run import read_run, read_samples
+from bench.record.run import read_run
+from bench.record.samples_csv import read_samples
 from bench.report.figures.reuse_figure import loaded_rule
 from bench.reuse.prices import CurveError, prices_of_sweep, read_prices
 from bench.reuse.savings import price_hits

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from bench.predict.curve import MeasuredCurve
 from bench.report.figures.reuse_figure import draw_reuse, draw_savings, write_reuse_figure
+from bench.reuse.hit_tables import hit_table
 from bench.reuse.savings import CostCurves, Prices
-from bench.reuse.table import hit_table
 from bench.reuse.trace import build_trace
 
 TRACE = build_trace([[0, 1], [2, 3], [0, 1]], [8, 8, 8], block_tokens=4)

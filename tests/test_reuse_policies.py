@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.reuse.eviction import replay
+from bench.reuse.eviction import POLICIES, Policy, replay, simulate
 from bench.reuse.lru_curve import NEVER, find_lru_reach
 from bench.reuse.optimal import find_next_request
-from bench.reuse.simulate_reuse import POLICIES, Policy, simulate
 from bench.reuse.trace import Trace, Unit, build_trace
 from tests.reuse_reference import (
     Request,

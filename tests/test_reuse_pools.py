@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.reuse import fleet
+from bench.reuse.eviction import POLICIES, Policy, simulate
 from bench.reuse.fleet import FleetError, open_fleet
+from bench.reuse.hit_tables import choose_capacities, hit_table
 from bench.reuse.pools import (
     find_sessions,
     pool_per_instance,
@@ -16,8 +18,6 @@ from bench.reuse.pools import (
     shared_pool,
     spread_round_robin,
 )
-from bench.reuse.simulate_reuse import POLICIES, Policy, simulate
-from bench.reuse.table import choose_capacities, hit_table
 from bench.reuse.trace import Trace, build_trace, select_requests
 from tests.reuse_reference import replay_slowly, requests_of
 from tests.test_reuse_policies import BLOCK_TOKENS, chained_traces

@@ -5,9 +5,9 @@ import pytest
 
 from bench.predict.curve import FloatArray
 from bench.reuse.conversations import MultiRound, generate_conversations
+from bench.reuse.eviction import simulate
 from bench.reuse.hit_tables import depth_table
 from bench.reuse.savings import CostCurves
-from bench.reuse.simulate_reuse import simulate
 from bench.reuse.tier_hits import Tier
 
 PLAN = MultiRound(

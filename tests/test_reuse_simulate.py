@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.reuse.eviction import POLICIES, capacity_in_tokens, simulate
+from bench.reuse.hit_tables import hit_table
 from bench.reuse.read_trace import read_trace
-from bench.reuse.simulate_reuse import POLICIES, capacity_in_tokens, simulate
-from bench.reuse.table import hit_table
 from bench.reuse.trace import Trace, Unit, build_trace
 from tests.reuse_reference import replay_slowly, requests_of
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.reuse.eviction import simulate
 from bench.reuse.pools import spread_round_robin
 from bench.reuse.read_trace import read_trace
-from bench.reuse.simulate_reuse import simulate
 from bench.reuse.tier_hits import Tier, WritePolicy, simulate_tiers
 from bench.reuse.trace import Trace, build_trace
 from tests.reuse_reference import requests_of

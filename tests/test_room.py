@@ -8,8 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from bench.catalog.devices.device_catalog import read_devices
-from bench.catalog.models.gpu_memory import RESERVE_SHARE, divide_gpu_memory
-from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.kv_capacity import RESERVE_SHARE, Cache, divide_gpu_memory
 from bench.catalog.models.resolve import resolve_model
 from bench.cli.predict_command import predict
 from bench.predict.machine_spec import Setting, build_model

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.measure.budget import CostBook
 from bench.measure.clock import Clock, VirtualClock
-from bench.measure.costs import CostBook
 from bench.measure.processes.messages import (
     CaseRefused,
     Job,
@@ -25,9 +25,9 @@ from bench.measure.rounds import MeasureError, Rounds, run_rounds
 from bench.measure.worker.sampling import measure_passes
 from bench.record.plan import Plan, SimulationSpec
 from bench.record.progress import End, Policy, Progress
-from bench.record.run import RunRecord, Sample, read_samples
-from bench.record.sample import Case, Outcome
-from bench.record.writer import SampleWriter
+from bench.record.run import RunRecord
+from bench.record.sample import Case, Outcome, Sample
+from bench.record.samples_csv import SampleWriter, read_samples
 from kvio.errors import KVIOError
 
 SPEC = SimulationSpec(recompute_s=(0.0, 0.01, 0.0), load_s=(1.0, 0.0), round_noise=0.0, sample_noise=0.0)

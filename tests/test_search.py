@@ -19,7 +19,9 @@ from bench.measure.worker.tuning_reads import search_all
 from bench.record.plan import LoadSpec, Plan, PlanError
 from bench.record.progress import Choice, End, PassOver, SearchSpace
 from bench.record.read_setting import Setting, SettingSearch, SettingTrial, settle
-from bench.record.run import Sample, read_run, read_samples
+from bench.record.run import read_run
+from bench.record.sample import Sample
+from bench.record.samples_csv import read_samples
 from bench.report.provenance import check_rows, say_search
 from tests.places import avoid_memory
 from tests.sweeps import make_run, make_samples

@@ -4,12 +4,12 @@ import pytest
 
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Crossing, Estimate
+from bench.record.notices import Notice
 from bench.record.plan import Plan
-from bench.record.run import Notice
 from bench.report.figures.labels import say_spot as say_beside
 from bench.report.notice_text import suspect_codes
 from bench.report.run_facts import storage_name
-from bench.report.soundness import is_sound
+from bench.report.text.main_answer import is_sound
 from bench.report.text.sentence import describe_answer, sentence, short_answer
 from tests.sweeps import make_analysis, make_notice, make_run, make_samples, make_spot
 from tests.tier_sweeps import DISK, MEMORY, OBJECTS, make_tier_run, make_tier_samples

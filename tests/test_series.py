@@ -11,7 +11,7 @@ from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.resolve import resolve_model
 from bench.cli.matrix_command import _measured
 from bench.estimate.analysis import analyse
-from bench.estimate.series import choose_series, fullest_series
+from bench.estimate.results import choose_series, fullest_series
 from bench.predict.calibrate import CalibrationError
 from bench.predict.sweep_model import fit_sweep, usable_points
 from bench.sizing.size_basis import read_basis

@@ -11,7 +11,7 @@ import pytest
 from bench.arms.file_cursor import Taken
 from bench.arms.load import LoadArm
 from bench.measure.clock import VirtualClock
-from bench.measure.conditions.header_notices import notice_repeats
+from bench.measure.conditions.header import notice_repeats
 from bench.measure.processes.messages import JobDone, JobFailed, SampleTaken, SettingFound
 from bench.measure.rounds import MeasureError, plan_round
 from bench.measure.setup import Setup, work_out
@@ -20,8 +20,7 @@ from bench.measure.tuning.tuning_search import _carry_out as carry_out
 from bench.measure.worker.model_session import files_taken, make_arms, open_workbench
 from bench.record.plan import LoadSpec, Plan
 from bench.record.read_setting import SettingSearch
-from bench.record.run import Sample
-from bench.record.sample import Case, Outcome
+from bench.record.sample import Case, Outcome, Sample
 from kvio.store.chunk_store import ChunkStore
 from tests.test_cli import TINY
 from tests.test_runner import Scripted, _rounds, _run

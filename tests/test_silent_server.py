@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kvio.backends.s3.bucket import LIMITS, Bucket, Limits, ObjectError
-from kvio.backends.s3.bucket_address import Address
+from kvio.backends.s3.bucket import LIMITS, Address, Bucket, Limits, ObjectError
 from tests.servers import require_s3
 
 SHORT = Limits(connect_s=5.0, silence_s=0.2, answer_s=0.2, read_s=60.0)

@@ -5,11 +5,13 @@ import pytest
 
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, HybridCurve, HybridPoint
-from bench.record.run import Notice, RunRecord, Sample
+from bench.record.notices import Notice
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
+from bench.report.html import notice_lines
 from bench.report.notice_text import suspect_codes
-from bench.report.sections import notice_lines
-from bench.report.soundness import is_sound, loads_are_sound
 from bench.report.text.hybrid_text import describe_hybrids, suspects_of
+from bench.report.text.main_answer import is_sound, loads_are_sound
 from bench.report.text.sentence import describe_undecided
 from tests.tier_sweeps import MEMORY, NEVER, Way, make_tier_run, make_tier_samples
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.measure.setup import work_out
-from bench.measure.tuning.space import make_space
+from bench.measure.tuning.tuning_search import make_space
 from bench.record.plan import LoadSpec, Plan
 from bench.record.progress import SearchSpace
 from bench.record.read_setting import Setting

@@ -5,9 +5,8 @@ from pathlib import Path
 from bench.measure.clock import VirtualClock
 from bench.measure.processes.messages import JobStopped, Message, SampleTaken
 from bench.record.progress import End, Progress
-from bench.record.run import Sample
-from bench.record.sample import Case, Outcome
-from bench.record.writer import SampleWriter
+from bench.record.sample import Case, Outcome, Sample
+from bench.record.samples_csv import SampleWriter
 from tests.test_runner import Scripted, _rounds, carry_out
 
 

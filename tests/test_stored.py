@@ -9,9 +9,8 @@ import pytest
 
 from bench.__main__ import main
 from bench.catalog.devices.device_catalog import read_devices
-from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.kv_capacity import Cache, StoredBytes, say_states
 from bench.catalog.models.resolve import resolve_model
-from bench.catalog.models.stored import StoredBytes, say_states
 from bench.reuse.reuse_prices import Machine, find_fetches, find_prices, find_stored
 from bench.reuse.tier_hits import Tier
 from tests.tier_sweeps import make_tier_run

@@ -9,13 +9,12 @@ from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, SweetSpot
 from bench.estimate.tiers import make_tiers
 from bench.record.plan import Plan, SimulationSpec
-from bench.record.run import RunRecord, Sample
-from bench.report.figures.caption import caption
-from bench.report.html import render_report
-from bench.report.sections import spot_grid, tier_grid, tile_answers
-from bench.report.soundness import is_sound
-from bench.report.text.asked import say_arms
-from bench.report.text.sentence import describe_answer
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
+from bench.report.figures.crossover_figure import caption
+from bench.report.html import render_report, spot_grid, tier_grid, tile_answers
+from bench.report.text.main_answer import is_sound
+from bench.report.text.sentence import describe_answer, say_arms
 from tests.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
 
 

@@ -14,14 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.record.run import read_run, read_samples
+from bench.record.run import read_run
+from bench.record.samples_csv import read_samples
 from bench.report.run_facts import say_cache, storage_name
 from kvio.backends import find_backend
-from kvio.backends.mooncake.mooncake_address import read_mooncake
-from kvio.backends.mooncake.mooncake_client import shared_client
+from kvio.backends.mooncake.mooncake_client import read_mooncake, shared_client
 from kvio.backends.mooncake.mooncake_placement import Keys
-from kvio.backends.s3.bucket import Bucket
-from kvio.backends.s3.bucket_address import read_address
+from kvio.backends.s3.bucket import Bucket, read_address
 from tests.commands import ROOT, run_bench
 from tests.servers import S3Server, require_mooncake, require_s3, shared_mooncake, shared_s3
 from tests.test_cli import TINY

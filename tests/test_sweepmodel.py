@@ -11,7 +11,9 @@ from bench.predict.bounded import Spread
 from bench.predict.calibrate import Anchor, CalibrationError, fit_arm
 from bench.predict.prediction import answer
 from bench.predict.sweep_model import SweepModel, fit_sweep, usable_points
-from bench.record.run import RunRecord, Sample, read_run, read_samples
+from bench.record.run import RunRecord, read_run
+from bench.record.sample import Sample
+from bench.record.samples_csv import read_samples
 from tests.reference import find_limited, find_plain, read_crossover
 
 PLAIN, LIMITED = find_plain(), find_limited()

@@ -8,8 +8,7 @@ import pytest
 
 from bench.estimate.analysis import analyse
 from bench.estimate.intervals import summarise_positive
-from bench.estimate.telling import within_noise
-from bench.estimate.tiers import TierTable, make_tiers
+from bench.estimate.tiers import TierTable, make_tiers, within_noise
 from tests.tier_sweeps import Way, make_tier_run, make_tier_samples
 
 LAYOUTS = ("lmcache", "vllm-fs", "kvbm")

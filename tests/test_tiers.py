@@ -6,11 +6,11 @@ import pytest
 from bench.estimate.analysis import analyse
 from bench.estimate.tiers import PLACES, TierTable, find_place, make_tiers
 from bench.measure.setup import work_out
+from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError
-from bench.record.run import Notice
 from bench.record.sample import Case
 from bench.report.frames import tier_frame
-from bench.report.sections import tier_grid
+from bench.report.html import tier_grid
 from bench.report.text.tier_text import plain_tiers, say_homes, shown_lengths, tier_rows, tier_title
 from tests.sweeps import make_run
 from tests.tier_sweeps import (

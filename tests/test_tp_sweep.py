@@ -17,7 +17,8 @@ from bench.measure.setup import work_out
 from bench.measure.stores import count_reads, create_stores, most_tokens, plan_stores, rank_directory
 from bench.measure.worker.model_session import DeviceError, pick_device
 from bench.record.plan import Plan
-from bench.record.run import read_run, read_samples
+from bench.record.run import read_run
+from bench.record.samples_csv import read_samples
 from bench.report.run_facts import device_name
 from kvio.store.chunk_store import ChunkStore
 from tests.architectures import CONFIGS

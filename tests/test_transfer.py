@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from kvio.host_buffers import Slots
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.planes import uniform_layout
 from kvio.layout.presets import adapt_preset, find_preset
 from kvio.loading.blocks import KVBlocks
 from kvio.loading.read_plan import Job, plan_jobs
-from kvio.loading.slots import Slots
 from kvio.loading.transfer import MOST_BYTES_AT_ONCE, HostTransfer, NoTransfer, Transfer, make_transfer
 from kvio.loading.transfer_gpu import DEVICE_ALIGN_BYTES, BounceTransfer, DeviceTransfer, make_staging
 from kvio.protocol import DeviceTarget, HostTarget, Target

@@ -6,13 +6,14 @@ import pytest
 
 from bench.__main__ import main
 from bench.cli.report_command import finish
-from bench.estimate.length_policy import choose_lengths
+from bench.estimate.next_lengths import choose_lengths
 from bench.measure.sweep import Hands, resume_sweep
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.atomic_write import WriteError
 from bench.record.plan import PlanError
-from bench.record.run import RecordError, read_samples, write_run
-from bench.record.writer import SampleWriter
+from bench.record.run import write_run
+from bench.record.sample import RecordError
+from bench.record.samples_csv import SampleWriter, read_samples
 from tests.sweeps import make_run, make_samples
 from tests.test_runner import Silent
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.record.run import read_run, read_samples
+from bench.record.run import read_run
+from bench.record.samples_csv import read_samples
 from kvio.backends.config import BackendSetting
 from kvio.backends.local.io_uring import ENTRY, Result, Ring
 from kvio.backends.local.uring import MOST_IN_FLIGHT, NOT_REGISTERED, UringBackend, explain_refusal, try_uring

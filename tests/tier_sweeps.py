@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.record.plan import LoadSpec, Plan
-from bench.record.run import RunRecord, Sample, SeriesInfo
-from bench.record.sample import Case, Outcome
+from bench.record.run import RunRecord, SeriesInfo
+from bench.record.sample import Case, Outcome, Sample
 from tests.sweeps import make_run
 
 LENGTHS = (1000, 2000, 4000, 8000)

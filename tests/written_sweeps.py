@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.record.run import RunRecord, Sample, write_run
-from bench.record.writer import SampleWriter
+from bench.record.run import RunRecord, write_run
+from bench.record.sample import Sample
+from bench.record.samples_csv import SampleWriter
 
 
 def write_sweep(folder: Path, run: RunRecord, samples: Iterable[Sample]) -> Path:

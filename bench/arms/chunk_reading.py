@@ -1,4 +1,7 @@
-"""The reading half of an arm: fresh files in the cache state asked for, and proof of what arrived from them."""
+"""The reading half of an arm: fresh files in the cache state asked for, and proof of what arrived from them.
+
+A load sample before it is timed, and what the counters said of it after.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +12,6 @@ import torch
 
 from bench.arms import ranks as group
 from bench.arms.file_cursor import StoreWalk, tokens_to_load
-from bench.arms.prepared import Prepared, Proof
 from bench.arms.read_evidence import Evidence, Resident
 from bench.record.sample import Case, Outcome
 from kvio.backends import BackendKind, find_backend
@@ -20,9 +22,41 @@ from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.loading.blocks import KVBlocks
 from kvio.loading.loader import ChunkLoader, LoadSplit
 from kvio.loading.read_plan import Job, by_chunk, collect, plan_jobs, spans_of
-from kvio.protocol import KVIOError
+from kvio.protocol import CacheState, KVIOError
 from kvio.store.chunk_store import ChunkStore
 from kvio.store.store_files import Bytes, told
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The files of one sample, in the state before it is timed.
+
+    Args:
+        chunk_ids: number in the store of each chunk of the prefix, in order.
+        jobs: what is read of them, front to back, then the states.
+        first_token, last_token: tokens [first_token, last_token) that the jobs bring.
+        resident_bytes: bytes of each file in the page cache; None where it cannot be known.
+    """
+
+    case: Case
+    chunk_ids: tuple[int, ...]
+    jobs: tuple[Job, ...]
+    state_id: int | None
+    first_token: int
+    last_token: int
+    resident_bytes: Mapping[Path, int | None]
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the counters said about one sample; None where nothing was read from storage."""
+
+    cache_state: CacheState | None = None
+    data_path: str | None = None
+    moved: ReadCounters | None = None
+    notices: tuple[str, ...] = ()
+
 
 LIMIT_TOLERANCE = 1.15  # the kernel accounts in slices of a tenth of a second
 

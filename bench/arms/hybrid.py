@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import torch
 
-from bench.arms.chunk_reading import Reading
-from bench.arms.first_token import FirstTokenStep
+from bench.arms.chunk_reading import Prepared, Reading
 from bench.arms.hybrid_split import Meeting, Met, choose_sizes, jobs_by_chunk, recompute_and_load
 from bench.arms.model.attention_kernel import observe_attention
 from bench.arms.model.build import BuiltModel
 from bench.arms.model.memory import require_memory, workspace_bytes
-from bench.arms.prefill import Prefill, draw_tokens, finish
-from bench.arms.prepared import Prepared
+from bench.arms.prefill import FirstTokenStep, Prefill, draw_tokens, finish
 from bench.arms.recompute import MATH_NOTICE
 from bench.record.sample import Case, Outcome
 from kvio.evidence.cold_evidence import ReadCounters

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from bench.arms.chunk_reading import LoadSettings, Reading
+from bench.arms.chunk_reading import LoadSettings, Prepared, Reading
 from bench.arms.file_cursor import StoreWalk
 from bench.arms.prefill import finish
-from bench.arms.prepared import Prepared
 from bench.arms.read_evidence import Evidence
 from bench.record.sample import Case, Outcome
 from kvio.loading.blocks import KVBlocks

@@ -6,15 +6,23 @@ import typer
 
 from bench.catalog.devices.datasheet import pick_figure
 from bench.catalog.devices.device_catalog import Devices, read_devices
-from bench.catalog.models.gpu_memory import RESERVE_SHARE, gpu_table, require_weight_bits
-from bench.catalog.models.kv_capacity import Cache, length_table, room_table, token_table, users_table
+from bench.catalog.models.kv_capacity import (
+    RESERVE_SHARE,
+    Cache,
+    gpu_table,
+    length_table,
+    require_weight_bits,
+    room_table,
+    token_table,
+    users_table,
+)
 from bench.catalog.models.resolve import resolve_model
 from bench.catalog.models.talk import CONTEXTS, LENGTHS, USERS, talk_tables
 from bench.cli.options import Catalogue, Json, given_flags, option, require_unused
 from bench.cli.outputs import Csv, Plot, require_places, show_tables
 from bench.record.units import parse_bytes
 from bench.record.validate import InputError, join_counts, parse_counts, parsed, require_share
-from bench.report.figures.capacity_figure import write_capacity_figure
+from bench.report.figures.sizing_figure import write_capacity_figure
 from bench.report.text.capacity_text import capacity_text
 
 SHOWN_ALIKE = {"csv", "plot", "as_json"}  # options that also the talk's tables take

@@ -7,7 +7,9 @@ import typer
 
 from bench.cli.options import out
 from bench.estimate.analysis import analyse
-from bench.record.run import RecordError, read_run, read_samples
+from bench.record.run import read_run
+from bench.record.sample import RecordError
+from bench.record.samples_csv import read_samples
 from bench.report.compare import Result
 from bench.report.compare import compare as compare_results
 

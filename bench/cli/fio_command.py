@@ -9,10 +9,11 @@ import typer
 from bench.catalog.models.resolve import resolve_model
 from bench.cli.options import RESULTS, SCRATCH, newest_results, option, out
 from bench.estimate.analysis import analyse
-from bench.measure.queue_depth import QueueDepth, spread_depth, spread_evenly
+from bench.measure.setup import QueueDepth, spread_depth, spread_evenly
 from bench.record.folder import find_results
 from bench.record.plan import LoadSpec, PlanError
-from bench.record.run import read_run, read_samples
+from bench.record.run import read_run
+from bench.record.samples_csv import read_samples
 from bench.record.units import parse_bytes
 from bench.record.validate import parsed
 from bench.report.fio import (

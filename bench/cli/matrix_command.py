@@ -33,11 +33,12 @@ from bench.predict.rates import find_storage_rate
 from bench.record.atomic_write import write_bytes_safely
 from bench.record.folder import find_results
 from bench.record.plan import PlanError
-from bench.record.run import RunRecord, Sample, read_run, read_samples
-from bench.report.calculated import writing
+from bench.record.run import RunRecord, read_run
+from bench.record.sample import Sample
+from bench.record.samples_csv import read_samples
 from bench.report.figures.matrix_figure import count_missing, draw_curves, draw_matrix, png_of
 from bench.report.notice_text import suspect_codes
-from bench.report.result_files import write_frame
+from bench.report.result_files import write_frame, writing
 from bench.report.run_facts import device_name, load_series, storage_name
 from bench.report.text.main_answer import asked_spot
 

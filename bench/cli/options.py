@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bench.record.folder import find_latest
 from bench.record.plan import PlanError
-from bench.record.run import RecordError
+from bench.record.sample import RecordError
 from bench.record.units import parse_byte_count, printable
 from bench.record.validate import parsed
 from kvio.backends import BACKENDS, find_backend

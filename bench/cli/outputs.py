@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from bench.cli.options import option, out
-from bench.report.calculated import require_csv_place, require_figure_name, writing
+from bench.report.result_files import require_csv_place, require_figure_name, writing
 from bench.report.text.planning_text import Tables, records, write_tables
 
 Csv = Annotated[Path | None, option("write the tables as CSV: a folder, or one file that ends in .csv")]

@@ -20,7 +20,8 @@ from bench.predict.published_check import check_rows, median_error
 from bench.predict.rates import find_storage_rate
 from bench.predict.sweep_model import SweepModel, fit_sweep
 from bench.record.plan import PlanError, parse_lengths
-from bench.record.run import read_run, read_samples
+from bench.record.run import read_run
+from bench.record.samples_csv import read_samples
 from bench.record.units import parse_rate
 from bench.record.validate import parsed
 from bench.report.text.prediction_text import answer_csv, answer_text, outcome_lines

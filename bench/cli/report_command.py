@@ -12,14 +12,16 @@ from bench.estimate.results import Analysis
 from bench.estimate.tiers import make_tiers
 from bench.measure.rounds import NOTHING_MEASURED
 from bench.record.atomic_write import WriteError, writing_results
-from bench.record.run import RunRecord, Sample, read_run, read_samples
+from bench.record.run import RunRecord, read_run
+from bench.record.sample import Sample
+from bench.record.samples_csv import read_samples
 from bench.record.units import printable
 from bench.report.frames import crossover_frame, summary_frame
+from bench.report.html import suspect_lines
 from bench.report.provenance import check_rows
 from bench.report.result_files import write_results
-from bench.report.sections import suspect_lines
-from bench.report.soundness import is_sound
 from bench.report.text.hybrid_text import describe_hybrids
+from bench.report.text.main_answer import is_sound
 from bench.report.text.sentence import describe_answer, describe_undecided
 from bench.report.text.terminal import closing_table, plain_table
 from bench.report.text.tier_text import has_choice, plain_tiers, tier_table

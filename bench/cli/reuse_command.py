@@ -9,13 +9,12 @@ import pandas as pd
 import typer
 
 from bench.catalog.devices.device_catalog import read_devices
-from bench.catalog.models.stored import say_states
+from bench.catalog.models.kv_capacity import say_states
 from bench.cli.options import Catalogue, option, out, require_unused
 from bench.record.units import parse_rate
 from bench.record.validate import parsed
-from bench.report.calculated import writing
 from bench.report.figures.reuse_figure import write_reuse_figure
-from bench.report.result_files import write_frame
+from bench.report.result_files import write_frame, writing
 from bench.report.text.reuse_text import (
     beyond_lines,
     depth_lines,
@@ -26,7 +25,7 @@ from bench.report.text.reuse_text import (
     saving_lines,
 )
 from bench.reuse.fleet import open_fleet
-from bench.reuse.hit_tables import depth_table
+from bench.reuse.hit_tables import choose_capacities, depth_table, hit_table
 from bench.reuse.pools import run_here
 from bench.reuse.reuse_prices import Machine, find_fetches, find_prices, find_stored
 from bench.reuse.reuse_scenario import (
@@ -40,7 +39,6 @@ from bench.reuse.reuse_scenario import (
     require_unit,
 )
 from bench.reuse.reuse_workload import Workload, find_instances, make_pools, read_workload, say_routing
-from bench.reuse.table import choose_capacities, hit_table
 
 SUSPECT = 3
 

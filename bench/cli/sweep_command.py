@@ -20,12 +20,13 @@ from bench.cli.options import (
     require_unused,
 )
 from bench.cli.report_command import finish
-from bench.estimate.length_policy import choose_lengths
+from bench.estimate.next_lengths import choose_lengths
 from bench.measure.resume import Until
 from bench.measure.sweep import Hands, resume_sweep, run_sweep
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec, parse_lengths
-from bench.record.run import read_run, read_samples
+from bench.record.run import read_run
+from bench.record.samples_csv import read_samples
 from bench.record.units import parse_bytes, parse_duration, parse_rate
 from bench.record.validate import parsed
 from bench.report.progress_bar import SweepProgress

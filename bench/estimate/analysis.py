@@ -6,14 +6,13 @@ import numpy as np
 
 from bench.estimate.hybrid_gain import make_curves
 from bench.estimate.intervals import AnalysisError
-from bench.estimate.measurable import require_measurable
 from bench.estimate.paired_rounds import Pairing
 from bench.estimate.per_length import make_points
 from bench.estimate.results import Analysis, Fit
 from bench.estimate.sweet_spots import make_spots
-from bench.estimate.valid_samples import Selection, Table, select_load, tabulate
-from bench.record.run import RunRecord, Sample
-from bench.record.sample import ArmName
+from bench.estimate.valid_samples import Selection, Table, require_measurable, select_load, tabulate
+from bench.record.run import RunRecord
+from bench.record.sample import ArmName, Sample
 
 Tables = Mapping[tuple[ArmName, str, int], Table]
 

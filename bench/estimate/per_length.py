@@ -1,18 +1,158 @@
-"""Both arms at one length, with their intervals and what is suspect there."""
+"""Both arms at one length, with their intervals and what is suspect there.
 
-from collections.abc import Iterable, Mapping
+What speaks against the numbers of one length: few rounds, noise, drift, others on the drive.
+
+Whether the seconds of a case changed over the rounds: little by little, as heat does it, or all at once.
+
+    little by little   Kendall's rank correlation with the number of the round, and the Theil-Sen line
+    all at once        the split of the rounds with the largest t, corrected for the number of splits tried;
+                       its two parts must lie apart in rank too, for one slow round beside a usual one makes a large t
+
+Each asks for a change of more than DRIFT, and is passed by steady rounds once in 200 times at most.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import stdtr
+from scipy.stats import kendalltau, mannwhitneyu, theilslopes  # type: ignore[attr-defined]
 
 from bench.estimate.bandwidth import break_even_bytes_per_s, fixed_of
-from bench.estimate.intervals import summarise_positive
+from bench.estimate.intervals import (
+    MIN_ROUNDS_FOR_INTERVAL,
+    MIN_ROUNDS_FOR_MEDIAN,
+    Floats,
+    summarise_positive,
+)
 from bench.estimate.paired_rounds import Pairing
-from bench.estimate.pointdoubts import find_doubts
 from bench.estimate.results import Point
 from bench.estimate.tail_latency import tail_seconds
 from bench.estimate.valid_samples import Rounds
 from bench.record.sample import Outcome
+
+DRIFT = 0.10  # log change over the rounds from which a case is said to drift
+MIN_ROUNDS = 6  # with fewer, rounds are in order by chance too often
+CHANCE = 0.005  # of either test to be passed by rounds that are steady
+LEAST_PART = 2  # rounds on each side of a change
+
+
+def drifts(logs: Sequence[float]) -> bool:
+    """True when log seconds, one for each round in order, changed by more than DRIFT and than chance does."""
+    if len(logs) < MIN_ROUNDS:
+        return False
+    return _trends(logs) or _jumps(logs)
+
+
+def _trends(logs: Sequence[float]) -> bool:
+    numbers = np.arange(len(logs))
+    change = float(theilslopes(logs, numbers).slope) * (len(logs) - 1)
+    return abs(change) > DRIFT and float(kendalltau(numbers, logs).pvalue) < CHANCE
+
+
+def _jumps(logs: Sequence[float]) -> bool:
+    values, total = np.asarray(logs), len(logs)
+    splits = range(LEAST_PART, total - LEAST_PART + 1)
+    scores = [_score(values[:split], values[split:]) for split in splits]
+    best = int(np.argmax(scores))
+    first, last = values[: splits[best]], values[splits[best] :]
+    if abs(float(np.median(last) - np.median(first))) <= DRIFT:
+        return False
+    if 2 * float(stdtr(total - 2, -scores[best])) * len(splits) >= CHANCE:
+        return False
+    clearest = 2 / math.comb(total, len(first))  # no order of so few rounds is less likely
+    return float(mannwhitneyu(first, last).pvalue) <= max(CHANCE / len(splits), clearest * (1 + 1e-9))
+
+
+def _score(first: Floats, last: Floats) -> float:
+    """Student's t of the difference of two parts, without its sign."""
+    inside = float(np.sum((first - first.mean()) ** 2) + np.sum((last - last.mean()) ** 2))
+    spread = math.sqrt(inside / (len(first) + len(last) - 2) * (1 / len(first) + 1 / len(last)))
+    return abs(float(last.mean() - first.mean())) / max(spread, 1e-12)
+
+
+NOISY = 0.10  # robust standard deviation of log seconds between rounds from which a case is called noisy
+MFU_SURPRISE = 1.05
+SHARED = 1.10  # bytes that the drive gave for each one that the load asked for, beyond which others read too
+SHARED_SAMPLES = 0.25  # of the samples of a length, from which it is said
+STANDS_OUT = 2.0  # times what the other part of a load varies, from which one is named
+
+
+def find_doubts(
+    outcomes: Sequence[Outcome],
+    recompute_s: Mapping[int, float],
+    load_s: Mapping[int, float],
+    *,
+    first_tokens_s: Mapping[int, float],
+    mfu: float | None,
+) -> tuple[str, ...]:
+    """Codes of what is noticed of one length, each once.
+
+    Args:
+        outcomes: of both arms, all rounds.
+        recompute_s, load_s: median seconds by round.
+        first_tokens_s: of the load, median seconds of its first-token step by round; of rounds that know it.
+        mfu: of recompute; None where unknown.
+    """
+    found = list(dict.fromkeys(code for outcome in outcomes for code in outcome.notices))
+    rounds = min(len(recompute_s), len(load_s))
+    if MIN_ROUNDS_FOR_INTERVAL <= rounds < MIN_ROUNDS_FOR_MEDIAN:
+        found.append("few_rounds")
+    if mfu is not None and mfu > MFU_SURPRISE:
+        found.append("mfu_above_one")
+    if _shares_drive(outcomes):
+        found.append("drive_shared")
+    for arm, medians in (("recompute", recompute_s), ("load", load_s)):
+        logs = [math.log(medians[number]) for number in sorted(medians)]
+        parts = {} if arm == "recompute" else _parts_of(load_s, first_tokens_s)
+        if _spread(logs) > NOISY:
+            found.append(f"noisy_{_blame(parts, _spread) or arm}")
+        if drifts(logs):
+            found.append(f"drift_{_blame(parts, _change) or arm}")
+    return tuple(found)
+
+
+def _shares_drive(outcomes: Sequence[Outcome]) -> bool:
+    """Whether the drive gave more bytes than the load asked for, in a quarter of the samples that counted both."""
+    shares = [
+        outcome.device_bytes / outcome.process_bytes
+        for outcome in outcomes
+        if outcome.process_bytes and outcome.device_bytes is not None
+    ]
+    return bool(shares) and sum(share > SHARED for share in shares) >= SHARED_SAMPLES * len(shares)
+
+
+def _parts_of(load_s: Mapping[int, float], first_tokens_s: Mapping[int, float]) -> dict[str, list[float]]:
+    """Seconds of both parts of a load, by round; none where a round does not know them."""
+    if load_s.keys() - first_tokens_s.keys():
+        return {}
+    numbers = sorted(load_s)
+    return {
+        "reading": [load_s[number] - first_tokens_s[number] for number in numbers],
+        "first_token": [first_tokens_s[number] for number in numbers],
+    }
+
+
+def _blame(parts: Mapping[str, Sequence[float]], measure: Callable[[Sequence[float]], float]) -> str | None:
+    """The part whose seconds vary far more than the other's do; None where neither does."""
+    ranked = sorted(parts, key=lambda part: measure(parts[part]))
+    if not ranked or measure(parts[ranked[-1]]) <= STANDS_OUT * measure(parts[ranked[0]]):
+        return None
+    return ranked[-1]
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Robust standard deviation between rounds; 0 for fewer than three."""
+    if len(values) < 3:
+        return 0.0
+    return 1.4826 * float(np.median(np.abs(np.asarray(values) - np.median(values))))
+
+
+def _change(values: Sequence[float]) -> float:
+    """How far the last third of the rounds lies from the first."""
+    third = max(1, len(values) // 3)
+    return abs(float(np.median(values[-third:]) - np.median(values[:third])))
 
 
 def make_points(pairing: Pairing) -> tuple[Point, ...]:

@@ -8,10 +8,9 @@ from bench.estimate.bandwidth import find_sensitivity
 from bench.estimate.crossover import Reading, read_band
 from bench.estimate.fits import describe_disagreement, extrapolate
 from bench.estimate.intervals import MIN_ROUNDS_FOR_INTERVAL, MIN_ROUNDS_FOR_MEDIAN
-from bench.estimate.marginal import direct_band, slope_band
 from bench.estimate.paired_rounds import Pairing
 from bench.estimate.results import Crossing, Kind, SweetSpot
-from bench.estimate.round_curves import Band, RoundBand
+from bench.estimate.round_curves import Band, RoundBand, direct_band, slope_band
 from bench.estimate.tail_latency import MIN_SAMPLES, enough_samples, pair_table, tail_band
 from bench.estimate.valid_samples import Selection, Table, round_medians
 

@@ -3,6 +3,8 @@
 A tier beats recompute at a length when the 95 % interval of recompute/load lies above 1 there.  Of those that do,
 the cheapest is the one whose place costs least per byte (`PLACES`); of several in one place, the faster at that length,
 beside which those stand that rounds cannot tell from it.
+
+Whether two ways to load differ surely, where one table asks that of many pairs.
 """
 
 import math
@@ -11,11 +13,35 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
 
+import numpy as np
+from scipy.special import stdtr
+
+from bench.estimate.intervals import MIN_ROUNDS_FOR_INTERVAL, summarise
 from bench.estimate.results import Analysis, Estimate, Point, SweetSpot
-from bench.estimate.telling import within_noise
 from bench.estimate.valid_samples import FAULTS, Medians, Table, round_medians, select_load, tabulate
-from bench.record.run import RunRecord, Sample
-from bench.record.sample import Outcome
+from bench.record.run import RunRecord
+from bench.record.sample import Outcome, Sample
+
+
+def within_noise(one: Mapping[int, float], other: Mapping[int, float], *, level: float) -> bool:
+    """Whether seconds by round of two ways are the same as far as the rounds that measured both can tell.
+
+    They differ where the 95 % interval of their ratio over rounds excludes 1, and Student's t test of the paired log
+    ratios tells them apart too: order statistics of few rounds reach no smaller level, and t alone supposes normal noise.
+
+    Args:
+        level: that the t test's two-sided probability must not be above; of m comparisons, the error of all over m
+            (Bonferroni).
+    """
+    logs = [math.log(other[number] / one[number]) for number in sorted(one.keys() & other.keys())]
+    if len(logs) < MIN_ROUNDS_FOR_INTERVAL:
+        return True
+    found = summarise(logs)
+    if found is None or found.low is None or found.high is None or found.low <= 0 <= found.high:
+        return True
+    error = float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
+    return error > 0 and 2 * float(stdtr(len(logs) - 1, -abs(float(np.mean(logs))) / error)) > level
+
 
 Place = Literal[
     "host memory", "store memory", "simulated drive", "local disk", "network storage", "object store"

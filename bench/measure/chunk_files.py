@@ -12,9 +12,9 @@ from bench.measure.rounds import Rounds, leave_out
 from bench.measure.session import Site
 from bench.measure.setup import Setup
 from bench.measure.stores import StorePlan, chunks_at_once, create_stores, plan_stores
+from bench.record.notices import Notice
 from bench.record.plan import PlanError
 from bench.record.progress import Observer
-from bench.record.run import Notice
 from kvio.errors import KVIOError
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.store.chunk_store import NUM_WRITERS

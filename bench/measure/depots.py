@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from bench.measure.setup import LoadSeries
+from bench.record.notices import Notice
 from bench.record.progress import Observer
-from bench.record.run import Notice
 from kvio.backends import find_backend
 from kvio.backends.placement import Depot, SampleDepot
 from kvio.protocol import KVIOError

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.measure.budget import CostBook, say_remedies
 from bench.measure.clock import Clock
-from bench.measure.costs import CostBook
 from bench.measure.processes.messages import (
     CaseCost,
     CaseRefused,
@@ -21,11 +21,11 @@ from bench.measure.processes.messages import (
     SeriesSkipped,
 )
 from bench.measure.processes.source import Source
-from bench.measure.remedies import say_remedies
 from bench.measure.rounds import ROUNDS_PLANNED, MeasureError
+from bench.record.notices import Notice
 from bench.record.plan import Plan, PlanError
 from bench.record.progress import Observer
-from bench.record.run import BuiltLayers, Notice
+from bench.record.run import BuiltLayers
 from bench.record.sample import Case
 
 WALK_SHARE = 0.01  # of the budget: the walk over rising lengths ends with the first case that takes longer

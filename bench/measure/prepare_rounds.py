@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from bench.measure.budget import CostBook
 from bench.measure.chunk_files import fill_stores
-from bench.measure.costs import CostBook
 from bench.measure.preflight import (
     PREFLIGHT_SHARE,
     WALK_SHARE,
@@ -22,8 +22,8 @@ from bench.measure.session import Site
 from bench.measure.setup import GEMM, RECOMPUTE, Setup
 from bench.measure.stores import most_tokens
 from bench.record.progress import Observer
-from bench.record.run import BuiltLayers, RunRecord, Sample
-from bench.record.sample import Case
+from bench.record.run import BuiltLayers, RunRecord
+from bench.record.sample import Case, Sample
 
 GEMM_TOKENS = 2048  # at most, and
 GEMM_S = 0.3  # seconds at most that one sample of it may cost

@@ -8,14 +8,14 @@ from typing import Any
 
 from bench.machine.facts import comparable
 from bench.machine.software import compare_revisions, compare_software, describe_software
-from bench.measure.available import leave_out_unavailable
 from bench.measure.conditions.fingerprint import compare_models
-from bench.measure.conditions.header import describe_machine_of, describe_storage_of
-from bench.measure.conditions.header_notices import failed_series
-from bench.measure.setup import Setup
+from bench.measure.conditions.header import describe_machine_of, describe_storage_of, failed_series
+from bench.measure.setup import Setup, leave_out_unavailable
+from bench.record.notices import SERIES_FAILED, Notice
 from bench.record.plan import Plan, PlanError
 from bench.record.progress import End, Policy, Progress
-from bench.record.run import SERIES_FAILED, Notice, RunRecord, Sample
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
 
 # notices of what going on tries again
 TRIED_AGAIN = frozenset({"answer_unchecked", "scaling_unchecked", SERIES_FAILED})

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.arms.file_cursor import Taken
-from bench.measure.budget import fitting_lengths, samples_per_length, shuffle_round
+from bench.measure.budget import CostBook, fitting_lengths, samples_per_length, say_remedies, shuffle_round
 from bench.measure.clock import Clock
-from bench.measure.costs import CostBook
 from bench.measure.processes.messages import (
     CaseRefused,
     JobDone,
@@ -20,13 +19,13 @@ from bench.measure.processes.messages import (
     SeriesFailed,
 )
 from bench.measure.processes.source import Source
-from bench.measure.remedies import say_remedies
 from bench.measure.setup import load_of
+from bench.record.notices import SERIES_FAILED, Notice
 from bench.record.progress import NO_ROOM, End, Observer, Policy, Progress
 from bench.record.read_setting import settle
-from bench.record.run import SERIES_FAILED, Notice, RunRecord, Sample
-from bench.record.sample import ArmName, Case
-from bench.record.writer import SampleWriter
+from bench.record.run import RunRecord
+from bench.record.sample import ArmName, Case, Sample
+from bench.record.samples_csv import SampleWriter
 from kvio.errors import FailedError
 
 ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is asked for

@@ -1,16 +1,123 @@
-"""Everything that follows from a plan before anything is measured; the same in every process of a run."""
+"""Everything that follows from a plan before anything is measured; the same in every process of a run.
+
+Which of the ways to load that were asked for can be used here; the others are skipped, and said.
+
+How many threads read, and how many jobs each keeps in flight: what a queue depth comes to.
+"""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.catalog.models.resolve import Model, resolve_model
-from bench.measure.queue_depth import spread_depth
+from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, require_lengths
 from bench.record.run import SeriesInfo
 from kvio.backends import BackendKind, find_backend
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.planes import KVLayout
 from kvio.layout.presets import adapt_preset, find_preset
-from kvio.protocol import most_reads
+from kvio.protocol import Unavailable, most_reads
+
+SKIPPED = "skipped"
+NEEDS_GPU = Unavailable("it reads into a GPU, and the device asked for is the CPU", "--device cuda")
+
+
+def leave_out_unavailable(plan: Plan, data_dir: Path) -> tuple[Plan, tuple[Notice, ...]]:
+    """The plan with the loads that work here, and a notice for each backend that does not.
+
+    Args:
+        plan: its backends are known.
+        data_dir: where the KV files will lie; nothing is tried where there is no such directory.
+
+    Raises:
+        PlanError: none of them works.
+    """
+    missing = _probe(plan, data_dir) if data_dir.is_dir() else {}
+    notices = tuple(
+        Notice(code=SKIPPED, message=f"{name} skipped: {why.reason}; try: {why.remedy}", suspect=False)
+        for name, why in missing.items()
+    )
+    left = tuple(load for load in plan.loads if load.backend not in missing)
+    if not left:
+        raise PlanError("nothing is left to measure: " + "; ".join(notice.message for notice in notices))
+    return plan.model_copy(update={"loads": left}), notices
+
+
+def _probe(plan: Plan, data_dir: Path) -> dict[str, Unavailable]:
+    """Why each backend cannot be used, by name; those that can are left out."""
+    options = {load.backend: load.options for load in plan.loads}
+    found = {
+        name: NEEDS_GPU
+        if plan.device == "cpu" and find_backend(name).needs_gpu
+        else find_backend(name).probe(data_dir, chosen)
+        for name, chosen in options.items()
+    }
+    return {name: why for name, why in found.items() if why is not None}
+
+
+USUAL_IN_FLIGHT = 4  # per thread: four threads then keep sixteen, from where on drives gain little
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """`num_threads` reading threads with `in_flight` jobs each."""
+
+    num_threads: int
+    in_flight: int
+
+    @property
+    def queue_depth(self) -> int:
+        """Jobs in flight in all."""
+        return self.num_threads * self.in_flight
+
+
+def spread_depth(spec: LoadSpec, kind: BackendKind, num_threads: int, *, in_flight: int = 1) -> QueueDepth:
+    """The threads and jobs that give the queue depth asked for.
+
+    Args:
+        spec: what was asked; its threads, if given, are kept.
+        kind: its backend: where a thread reads one job at a time, the threads are the depth.
+        in_flight: of the layout preset, kept where `spec` asks for no depth; 1 leaves it to us.
+        num_threads: of the layout preset, used where `spec` asks for none; fewer, if they do not divide the depth.
+
+    Raises:
+        PlanError: the threads asked for do not go with the depth, or it is more than the backend can keep.
+    """
+    asked, depth = spec.num_threads, spec.queue_depth
+    if depth is None:
+        usual = in_flight if in_flight > 1 else USUAL_IN_FLIGHT
+        return QueueDepth(asked or num_threads, min(kind.most_in_flight, usual))
+    if kind.most_in_flight == 1:
+        if asked not in {None, depth}:
+            raise PlanError(
+                f"{spec.backend} reads one chunk at a time in each thread: {asked} threads cannot keep a queue "
+                f"depth of {depth}; leave one of the two out"
+            )
+        return QueueDepth(depth, 1)
+    found = spread_evenly(depth, asked, most_threads=num_threads)
+    if found.in_flight > kind.most_in_flight:
+        raise PlanError(
+            f"{spec.backend} keeps {kind.most_in_flight} {'reads' if kind.reads_at_once is None else 'jobs'} in flight in "
+            f"each thread at most; a queue depth of {depth} needs --threads {-(-depth // kind.most_in_flight)} or more"
+        )
+    return found
+
+
+def spread_evenly(depth: int, asked: int | None, *, most_threads: int) -> QueueDepth:
+    """The depth over the threads asked for, else over as many, up to `most_threads`, as divide it.
+
+    Raises:
+        PlanError: they do not divide it, or one of the two is not positive.
+    """
+    if depth < 1 or (asked is not None and asked < 1):
+        raise PlanError(
+            f"a queue depth of {depth} over {asked or 'the'} threads is impossible; try 1 or more of both"
+        )
+    threads = asked or max(n for n in range(1, most_threads + 1) if depth % n == 0)
+    if depth % threads:
+        raise PlanError(f"a queue depth of {depth} cannot be spread over {threads} threads evenly")
+    return QueueDepth(threads, depth // threads)
+
 
 UNLIMITED_TOKENS = 2**20  # where a model states no maximum: as far as anyone serves
 RECOMPUTE = "recompute"

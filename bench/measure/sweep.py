@@ -6,15 +6,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.machine.facts import read_noise
-from bench.measure.available import leave_out_unavailable
 from bench.measure.clock import MonotonicClock
-from bench.measure.conditions.header import open_record
-from bench.measure.conditions.header_notices import (
+from bench.measure.conditions.header import (
     found_in_rounds,
     keep_latest,
     note_findings,
     notice_company,
     notice_repeats,
+    open_record,
 )
 from bench.measure.conditions.interference import Company, meet_company
 from bench.measure.conditions.storage_check import foresee_storage
@@ -22,20 +21,15 @@ from bench.measure.prepare_rounds import look_ahead, prepare_rounds
 from bench.measure.resume import AS_BEFORE, Until, require_same, require_unfinished
 from bench.measure.rounds import MeasureError, Rounds, run_rounds
 from bench.measure.session import Site, open_site
-from bench.measure.setup import Setup, work_out
+from bench.measure.setup import Setup, leave_out_unavailable, work_out
 from bench.measure.tuning.tuning_search import find_settings, plan_search
 from bench.record.folder import hold_folder, remove_folder
+from bench.record.notices import Notice
 from bench.record.plan import Plan
 from bench.record.progress import Observer, Policy, SearchPolicy
-from bench.record.run import (
-    Notice,
-    RunRecord,
-    Sample,
-    read_run,
-    read_samples,
-    write_run,
-)
-from bench.record.writer import SampleWriter
+from bench.record.run import RunRecord, read_run, write_run
+from bench.record.sample import Sample
+from bench.record.samples_csv import SampleWriter, read_samples
 from kvio.errors import FailedError, UserError
 
 

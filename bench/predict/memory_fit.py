@@ -5,8 +5,7 @@ import math
 from bench.catalog.devices.datasheet import pick_figure
 from bench.catalog.devices.device_catalog import Devices
 from bench.catalog.models.geometry import Geometry
-from bench.catalog.models.gpu_memory import RESERVE_SHARE
-from bench.catalog.models.kv_capacity import most_tokens
+from bench.catalog.models.kv_capacity import RESERVE_SHARE, most_tokens
 from bench.predict.cost_model import CostModel
 
 

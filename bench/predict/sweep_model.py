@@ -7,20 +7,28 @@ with G and A in seconds at the best rate over all lengths of the sweep, `flop_s`
 All coefficients are fitted to the medians of the sweep.  A few lengths hardly tell o, but a pass of few tokens reads
 every weight as the first-token step does, so o is anchored to the step that was measured.  With another storage, B is
 that storage's rate and the rest stays as measured.
+
+A sweep's times outside of the lengths that it measured: the model calibrated on them, as `predict --from` has it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+import numpy as np
+
+from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.geometry import Geometry
+from bench.catalog.models.resolve import resolve_model
 from bench.estimate.analysis import analyse
-from bench.estimate.results import Point
-from bench.estimate.series import choose_series
+from bench.estimate.results import Point, choose_series
 from bench.estimate.tiers import MEMORY_BACKENDS
 from bench.predict.bounded import Pick, Spread
 from bench.predict.calibrate import MIN_LENGTHS, Anchor, ArmFit, CalibrationError, Tie, fit_arm
-from bench.predict.work import prefill_work
-from bench.record.run import RunRecord, Sample
+from bench.predict.cost_model import prefill_work
+from bench.predict.curve import Curve, FloatArray
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
 from kvio.layout.planes import KVLayout
 
 # without a kernel table: times of neighbouring lengths agree to 5 % on a shared machine, and attention runs at the
@@ -219,3 +227,25 @@ def _seconds(point: Point, arm: str) -> float:
 
 def _dot(fit: ArmFit, terms: Sequence[float]) -> float:
     return sum(value * term for value, term in zip(fit.coefficients, terms, strict=True))
+
+
+def fit_beyond(
+    run: RunRecord, samples: Sequence[Sample], *, series: str | None = None
+) -> tuple[SweepModel | None, str]:
+    """The sweep's calibrated model; or None and why, which the reader must be told."""
+    try:
+        return fit_sweep(run, samples, resolve_model(run.plan.model).geometry, series=series), ""
+    except (CalibrationError, CatalogError) as error:
+        return None, f"outside of the lengths measured the last slope is followed, no model: {error}"
+
+
+def curve_of(seconds_at: Callable[[int], float]) -> Curve:
+    """A curve that asks for each different length once, however often requests have it; 0 tokens cost nothing."""
+    known = cache(seconds_at)
+
+    def curve(tokens: FloatArray) -> FloatArray:
+        lengths, where = np.unique(tokens, return_inverse=True)
+        seconds = np.array([known(round(n)) if n > 0 else 0.0 for n in lengths.tolist()], dtype=np.float64)
+        return seconds[where].reshape(tokens.shape)
+
+    return curve

@@ -1,5 +1,20 @@
 """What each notice means for the answer, for a reader who sees its code for the first time."""
 
+from pydantic import BaseModel, ConfigDict
+
+SERIES_FAILED = "series_failed"  # code of a notice: what its message begins with broke, and was left out
+
+
+class Notice(BaseModel):
+    """Something that makes results suspect without stopping the run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    code: str
+    message: str
+    suspect: bool = True
+
+
 EXPLANATIONS: dict[str, str] = {
     "attention_eager": "No fast attention kernel ran: recompute is slower than in a serving engine.",
     "moe_random_routing": "Random weights choose experts nearly uniformly; real text is less even.",

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bench.record.read_setting import Setting
-from bench.record.run import RunRecord, Sample
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,22 @@
 """A point of the grid, and what one timed call at that point gives."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Protocol, get_type_hints
 
+from kvio.errors import UserError
 from kvio.protocol import PROVING_SHARE, CacheState
 
 ArmName = Literal["recompute", "load", "hybrid", "gemm"]
+
+MOST_BYTES = 1e15  # beyond any host's memory
+SCHEMA = 4
+# schema that a column of samples.csv came with; files of older ones lack it
+SINCE = {"load_fraction": 2}
+
+
+class RecordError(UserError):
+    """A result folder cannot be read, or does not say what it must."""
 
 
 class CannotHoldError(Exception):
@@ -102,3 +112,41 @@ class Arm(Protocol):
 
     def close(self) -> None:
         """Release everything; must be safe to call twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed call: which case, in which round, in which order, and what came out.
+
+    Args:
+        round: index of the fresh process that measured it, from 0; people are told it from 1.
+        order: position within the round, from 0, over all arms.
+        sample: repetition of the same case within the round, from 0.
+        started_s: seconds since the sweep began.
+    """
+
+    round: int
+    order: int
+    sample: int
+    started_s: float
+    case: Case
+    outcome: Outcome
+
+
+CASE_COLUMNS = tuple(f.name for f in fields(Case))
+OUTCOME_COLUMNS = tuple(f.name for f in fields(Outcome))
+COLUMNS = ("round", "order", "sample", "started_s", *CASE_COLUMNS, *OUTCOME_COLUMNS)
+COLUMN_TYPES: Mapping[str, Any] = {
+    **get_type_hints(Case),
+    **get_type_hints(Outcome),
+    "round": int,
+    "order": int,
+    "sample": int,
+    "started_s": float,
+}
+
+
+OLDER_COLUMNS = tuple(
+    tuple(name for name in COLUMNS if SINCE.get(name, 1) <= schema)
+    for schema in range(1, max(SINCE.values()))
+)

@@ -11,7 +11,8 @@ from rich.text import Text
 from bench.estimate.results import Analysis, SweetSpot
 from bench.estimate.tiers import find_place
 from bench.estimate.valid_samples import samples_that_count
-from bench.record.run import RunRecord, Sample, SeriesInfo
+from bench.record.run import RunRecord, SeriesInfo
+from bench.record.sample import Sample
 from bench.record.units import MISSING, format_fact, format_token_range, format_tokens, printable
 from bench.report.notice_text import suspect_codes
 from bench.report.run_facts import (
@@ -25,10 +26,8 @@ from bench.report.run_facts import (
     spots_of,
     storage_name,
 )
-from bench.report.soundness import loads_are_sound
-from bench.report.text.asked import of_suffix
-from bench.report.text.main_answer import asked_spot
-from bench.report.text.sentence import crossover_name, say_crossing
+from bench.report.text.main_answer import asked_spot, loads_are_sound
+from bench.report.text.sentence import crossover_name, of_suffix, say_crossing
 from bench.report.text.terminal import align
 from kvio.errors import UserError
 

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.estimate.results import Estimate, Point
 from bench.estimate.tiers import find_place
-from bench.record.run import RunRecord, Sample
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
 from bench.record.units import MISSING, printable
 from bench.report.fio_match import Reading, differences, most_reads_by_length, reading_of, say_sizes
 from bench.report.text.terminal import align

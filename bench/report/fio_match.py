@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bench.estimate.valid_samples import samples_that_count
-from bench.record.run import RunRecord, Sample
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
 from bench.record.units import printable
 from kvio.layout.fio_job import plain_name, reads_by_plane
 

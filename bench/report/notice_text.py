@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from bench.estimate.results import Analysis
-from bench.record.run import SERIES_FAILED, Notice, RunRecord, Sample
+from bench.record.notices import SERIES_FAILED, Notice
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
 from bench.record.units import printable
 from bench.report.run_facts import load_series
 

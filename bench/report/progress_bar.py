@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.text import Text
 
-from bench.record.run import Sample
+from bench.record.sample import Sample
 from bench.record.units import format_seconds, format_tokens, printable
 
 

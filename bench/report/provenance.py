@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.record.read_setting import SettingSearch
-from bench.record.run import RunRecord, Sample
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
 from bench.record.units import (
     MISSING,
     format_bytes,
@@ -27,7 +28,7 @@ from bench.report.run_facts import (
     say_model,
     storage_name,
 )
-from bench.report.text.repeats import say_repeats
+from bench.report.text.sentence import say_repeats
 
 # ending of a fact's name -> how its number is said; the first that fits
 UNITS: dict[str, Callable[[float], str]] = {

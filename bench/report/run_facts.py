@@ -6,7 +6,8 @@ from typing import Any
 from bench.estimate.results import Analysis, Point, SweetSpot
 from bench.estimate.tiers import MEMORY_BACKENDS
 from bench.estimate.valid_samples import COLD, samples_that_count
-from bench.record.run import RunRecord, Sample
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
 from bench.record.units import format_fact, format_rate, printable
 
 # keys of the runner's fact dicts, first match wins; a dotted key goes into a nested dict or list

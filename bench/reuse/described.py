@@ -4,9 +4,9 @@ import math
 from functools import partial
 
 from bench.estimate.results import Crossing, Verdict
-from bench.predict.beyond import curve_of
 from bench.predict.cost_model import TimeModel
 from bench.predict.prediction import SHORTEST, find_doubts, find_whole, gap_whole, verdict_of
+from bench.predict.sweep_model import curve_of
 from bench.reuse.savings import CostCurves, Prices
 
 

@@ -9,8 +9,12 @@ goes first; the policies differ only in what a touch of a resident block does:
 
 A request's hits are counted when it arrives; then its blocks are touched last to first, each absent one
 comes in, and blocks leave until all fit.
+
+Hit tokens of each request at some capacities, for the policies that people run; every figure is modelled.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,6 +22,8 @@ from numpy.typing import NDArray
 
 from bench.reuse.block_queue import NONE, Queues, dequeue, enqueue, lowest_rank, make_queues
 from bench.reuse.jit import inner, kernel, require_compiled
+from bench.reuse.lru_curve import find_lru_hits
+from bench.reuse.optimal import find_next_request, replay_optimal
 from bench.reuse.trace import IntArray, Trace, Unit
 
 ReplayPolicy = Literal["fifo", "lru", "lfu"]
@@ -112,3 +118,57 @@ def replay_endless(trace: Trace) -> IntArray:
     leading = np.zeros(trace.num_requests, dtype=np.int64)
     _replay_endless(trace.ids, trace.starts, np.zeros(trace.num_ids, dtype=np.bool_), leading)
     return np.minimum(leading * trace.block_tokens, trace.input_tokens)
+
+
+Policy = Literal["lru", "lfu", "fifo", "optimal"]
+POLICIES: tuple[Policy, ...] = ("lru", "lfu", "fifo", "optimal")
+ORIGIN = "modelled"
+MOST_TOKENS = 10**18  # of a cache; what is larger holds everything that a trace can name
+
+
+def require_policy(name: str) -> Policy:
+    """The policy of this name."""
+    for policy in POLICIES:
+        if policy == name:
+            return policy
+    raise ValueError(f"unknown policy {name!r}; choose from {', '.join(POLICIES)}")
+
+
+def capacity_in_tokens(capacity: float, kv_bytes_per_token: float | None = None) -> int:
+    """Whole tokens that fit; `capacity` is in bytes if the KV bytes of a token are given, else tokens."""
+    size = 1.0 if kv_bytes_per_token is None else kv_bytes_per_token
+    if not (math.isfinite(size) and size > 0):
+        raise ValueError(f"KV bytes per token must be positive and finite, got {size}")
+    if not (math.isfinite(capacity) and capacity >= 0):
+        raise ValueError(f"a capacity must be finite and not negative, got {capacity}")
+    tokens = capacity // size
+    if tokens > MOST_TOKENS:
+        raise ValueError(f"a capacity must be at most {MOST_TOKENS:.0e} tokens, got {tokens:.3g}")
+    return int(tokens)
+
+
+def simulate(
+    trace: Trace, policy: Policy, *, capacities_tokens: Sequence[int], unit: Unit = "tokens"
+) -> list[IntArray]:
+    """Hit tokens of each request, (num_requests,) for each capacity, from a cold start; modelled.
+
+    Args:
+        trace: requests in order.
+        policy: `optimal` knows the future and bounds the others.
+        capacities_tokens: sizes of the cache.
+        unit: `tokens` counts a partial last block by its tokens; `blocks` has room for whole blocks only,
+            and a partial one takes a whole one.
+    """
+    size = trace.block_tokens if unit == "blocks" else 1
+    capacities = [tokens // size for tokens in capacities_tokens]
+    if policy == "lru":
+        return find_lru_hits(trace, capacities, unit)
+    if policy == "optimal":
+        next_request = find_next_request(trace)
+        return [replay_optimal(trace, next_request, capacity=capacity, unit=unit) for capacity in capacities]
+    return [replay(trace, policy, capacity=capacity, unit=unit) for capacity in capacities]
+
+
+def most_hit_tokens(trace: Trace) -> IntArray:
+    """(num_requests,) hit tokens in a cache that never drops a block."""
+    return replay_endless(trace)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from bench.reuse.simulate_reuse import Policy, simulate
+from bench.reuse.eviction import Policy, simulate
 from bench.reuse.trace import IntArray, Trace, Unit, select_requests
 
 PoolName = Literal["shared", "per-instance"]

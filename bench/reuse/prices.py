@@ -7,11 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from bench.estimate.results import Analysis, Point, SweetSpot
-from bench.estimate.series import choose_series
-from bench.predict.beyond import curve_of
+from bench.estimate.results import Analysis, Point, SweetSpot, choose_series
 from bench.predict.curve import Curve, MeasuredCurve
-from bench.predict.sweep_model import SweepModel
+from bench.predict.sweep_model import SweepModel, curve_of
 from bench.record.run import RunRecord
 from bench.reuse.savings import CostCurves, Prices
 from kvio.errors import UserError

@@ -6,16 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.catalog.devices.device_catalog import Devices
-from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.kv_capacity import Cache, StoredBytes
 from bench.catalog.models.resolve import resolve_model
-from bench.catalog.models.stored import StoredBytes
 from bench.estimate.analysis import analyse
-from bench.predict.beyond import fit_beyond
 from bench.predict.curve import Curve
 from bench.predict.machine_spec import Setting, build_model
+from bench.predict.sweep_model import fit_beyond
 from bench.record.plan import PlanError
-from bench.record.ranks import find_ranks
-from bench.record.run import RunRecord, read_run, read_samples
+from bench.record.run import RunRecord, find_ranks, read_run
+from bench.record.samples_csv import read_samples
 from bench.reuse.described import prices_of_model
 from bench.reuse.prices import prices_of_sweep, read_prices
 from bench.reuse.savings import Prices, fetch_seconds

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from bench.catalog.models.stored import StoredBytes
+from bench.catalog.models.kv_capacity import StoredBytes
 from bench.record.plan import PlanError
 from bench.record.units import parse_bytes, parse_rate
+from bench.reuse.eviction import Policy, capacity_in_tokens, require_policy
 from bench.reuse.fleet import require_ray
 from bench.reuse.reuse_prices import TieredRate, find_fetches
 from bench.reuse.savings import Prices
-from bench.reuse.simulate_reuse import Policy, capacity_in_tokens, require_policy
 from bench.reuse.tier_hits import Tier, WritePolicy, require_tiers
 from bench.reuse.trace import Unit
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from bench.predict.cost_model import TimeModel
 from bench.predict.curve import Curve, FloatArray
-from bench.reuse.simulate_reuse import ORIGIN
+from bench.reuse.eviction import ORIGIN
 from bench.reuse.trace import IntArray
 
 STRATEGIES = ("recompute", "free_hit", "always_load", "beyond_crossover", "where_faster")

@@ -10,14 +10,14 @@ from bench.catalog.devices.device_catalog import Devices
 from bench.catalog.models.kv_capacity import Cache
 from bench.catalog.models.resolve import resolve_model
 from bench.estimate.analysis import analyse
-from bench.estimate.series import fullest_series
-from bench.predict.beyond import fit_beyond
+from bench.estimate.results import fullest_series
 from bench.predict.bounded import Pick
 from bench.predict.cost_model import CostModel, TimeModel
 from bench.predict.curve import MeasuredCurve
 from bench.predict.machine_spec import Setting, build_model
-from bench.record.ranks import find_ranks
-from bench.record.run import read_run, read_samples
+from bench.predict.sweep_model import fit_beyond
+from bench.record.run import find_ranks, read_run
+from bench.record.samples_csv import read_samples
 from bench.record.validate import InputError
 from bench.sizing.demand import Demand, Request, Work, work_in_flops, work_in_seconds
 from bench.sizing.throughput import Throughput, measured_throughput, recompute_curve, step_curve

@@ -5,12 +5,11 @@ from pathlib import Path
 
 from bench.catalog.devices.datasheet import other_figures, pick_figure
 from bench.catalog.devices.device_catalog import Devices, Ssd
-from bench.catalog.models.kv_capacity import Cache
-from bench.catalog.models.stored import say_states
+from bench.catalog.models.kv_capacity import Cache, say_states
 from bench.record.units import count_of
 from bench.record.validate import InputError, parsed, require_positive
+from bench.reuse.eviction import capacity_in_tokens, require_policy, simulate
 from bench.reuse.read_trace import read_trace
-from bench.reuse.simulate_reuse import capacity_in_tokens, require_policy, simulate
 from bench.sizing.demand import Demand, Request, mean_request
 from bench.sizing.drives import Drive, dwpd_of_tbw
 from bench.sizing.own_rate import OwnRate, find_own_rate

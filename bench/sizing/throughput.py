@@ -9,11 +9,10 @@ from typing import Literal
 
 from bench.estimate.fits import say_factor
 from bench.estimate.results import Point
-from bench.predict.beyond import curve_of
 from bench.predict.bounded import Pick
 from bench.predict.cost_model import TimeModel
 from bench.predict.curve import MeasuredCurve
-from bench.predict.sweep_model import SweepModel
+from bench.predict.sweep_model import SweepModel, curve_of
 from bench.record.validate import InputError, exact, require_positive, require_share
 from bench.sizing.demand import Demand
 

@@ -11,18 +11,17 @@ from kvio.backends.gds.gds_backend import MOST_READS, GdsBackend, try_gds
 from kvio.backends.gds.gds_options import OPTIONS as GDS_OPTIONS
 from kvio.backends.gds.gds_process import read_path_counters
 from kvio.backends.local.hostmem import HostMemReader
-from kvio.backends.local.null import NullReader
 from kvio.backends.local.pinned_backend import MOST_IN_FLIGHT as PINNED_IN_FLIGHT
 from kvio.backends.local.pinned_backend import READS_AT_ONCE as PINNED_AT_ONCE
 from kvio.backends.local.pinned_backend import hold_pinned, make_pinned, try_pinned
 from kvio.backends.local.posix import PosixReader
 from kvio.backends.local.uring import MOST_IN_FLIGHT, UringBackend, try_uring
-from kvio.backends.local.virtual import SimulatedReader
-from kvio.backends.mooncake.mooncake_address import OPTIONS as MOONCAKE_OPTIONS
-from kvio.backends.mooncake.mooncake_address import read_mooncake
+from kvio.backends.local.virtual import NullReader, SimulatedReader
 from kvio.backends.mooncake.mooncake_backend import MOST_IN_FLIGHT as MOONCAKE_IN_FLIGHT
 from kvio.backends.mooncake.mooncake_backend import READS_AT_ONCE as MOONCAKE_AT_ONCE
 from kvio.backends.mooncake.mooncake_backend import MooncakeBackend
+from kvio.backends.mooncake.mooncake_client import OPTIONS as MOONCAKE_OPTIONS
+from kvio.backends.mooncake.mooncake_client import read_mooncake
 from kvio.backends.mooncake.mooncake_placement import MooncakeDepot
 from kvio.backends.mooncake.mooncake_selftest import probe_store
 from kvio.backends.nixl.nixl_backend import MOST_IN_FLIGHT as NIXL_IN_FLIGHT
@@ -31,8 +30,8 @@ from kvio.backends.nixl.nixl_backend import make_gds, make_objects, make_posix
 from kvio.backends.nixl.nixl_plugin import POSIX_OPTIONS
 from kvio.backends.nixl.nixl_selftest import probe_gds, probe_obj, probe_posix
 from kvio.backends.placement import Depot
-from kvio.backends.s3.bucket_address import OPTIONS as BUCKET_OPTIONS
-from kvio.backends.s3.bucket_address import read_address
+from kvio.backends.s3.bucket import OPTIONS as BUCKET_OPTIONS
+from kvio.backends.s3.bucket import read_address
 from kvio.backends.s3.object_placement import ObjectDepot
 from kvio.backends.s3.s3_backend import S3Reader, probe_objects
 from kvio.evidence.gds_path import PathCounters

@@ -10,8 +10,7 @@ from pathlib import Path
 from kvio.backends import find_backend
 from kvio.backends.config import BackendSetting
 from kvio.backends.selftest import TRIAL_FAILED
-from kvio.hosttarget import make_host_target
-from kvio.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError
+from kvio.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError, make_host_target
 
 TRIAL_BYTES = 65_536
 

@@ -1,4 +1,7 @@
-"""One reading thread: keeps jobs in flight, and sends what has arrived on to the blocks."""
+"""One reading thread: keeps jobs in flight, and sends what has arrived on to the blocks.
+
+Whose turn the buffers of one thread are: to be read into, or to be copied from.
+"""
 
 import threading
 from collections import deque

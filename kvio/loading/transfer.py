@@ -7,10 +7,9 @@ from typing import Literal, Protocol
 import numpy as np
 import torch
 
-from kvio.host_buffers import HostBuffer
+from kvio.host_buffers import HostBuffer, Slots
 from kvio.loading.blocks import KVBlocks
 from kvio.loading.read_plan import Job
-from kvio.loading.slots import Slots
 from kvio.loading.transfer_gpu import BounceTransfer, DeviceTransfer
 from kvio.protocol import HostTarget, Target
 from kvio.streams import make_side_stream

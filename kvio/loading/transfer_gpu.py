@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
-from kvio.host_buffers import CudaRegistrar, HostBuffer
+from kvio.host_buffers import CudaRegistrar, HostBuffer, Slots
 from kvio.loading.blocks import KVBlocks
 from kvio.loading.read_plan import Job
-from kvio.loading.slots import Slots
 from kvio.protocol import DeviceTarget
 from kvio.streams import Mark, SideStream
 

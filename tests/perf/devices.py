@@ -4,9 +4,8 @@ import time
 from functools import cache
 
 from bench.measure.setup import work_out
-from bench.measure.worker.layers import decide_layers
 from bench.measure.worker.model_session import Workbench, open_workbench
-from bench.measure.worker.preflight_checks import SLOW_DTYPE_RATIO, compare_rates
+from bench.measure.worker.preflight_checks import SLOW_DTYPE_RATIO, compare_rates, decide_layers
 from bench.record.plan import Plan
 
 

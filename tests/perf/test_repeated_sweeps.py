@@ -15,7 +15,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from bench.estimate.analysis import analyse
 from bench.estimate.results import SweetSpot
 from bench.record.atomic_write import write_text_safely
-from bench.record.run import read_run, read_samples
+from bench.record.run import read_run
+from bench.record.samples_csv import read_samples
 from tests.perf.pairs import PERF_RESULTS
 
 NUM_PAIRS = 10

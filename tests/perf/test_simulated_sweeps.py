@@ -8,11 +8,13 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 import bench.record.run
 from bench.estimate.analysis import analyse
-from bench.estimate.length_policy import choose_lengths
+from bench.estimate.next_lengths import choose_lengths
 from bench.measure.sweep import Hands, run_sweep
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.plan import LoadSpec, Plan, SimulationSpec
-from bench.record.run import Sample, read_run, read_samples
+from bench.record.run import read_run
+from bench.record.sample import Sample
+from bench.record.samples_csv import read_samples
 
 NUM_SWEEPS = 500
 TRUE_TOKENS = 1760.4  # 0.02 + 2e-5 n + 4e-9 n^2 = 0.05 + 1e-5 n, the default of SimulationSpec

@@ -15,7 +15,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils.import_utils import is_flash_attn_2_available
 
 from bench.arms import ranks as group
-from bench.arms.model.checkpoint import load_weights
 from bench.arms.model.fused_norms import speed_up_norms
 from bench.arms.model.memory import require_memory
 from bench.arms.model.shard import (
@@ -26,7 +25,7 @@ from bench.arms.model.shard import (
     local,
     plan_changes,
 )
-from bench.arms.model.weights import fill_weights
+from bench.arms.model.weights import fill_weights, load_weights
 from bench.catalog.models.geometry import AttentionKind, LayerKind
 
 ATTENTION_KINDS: dict[str, AttentionKind] = {

@@ -20,9 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from bench.catalog.devices.datasheet import Figures, Place
+from bench.catalog.devices.datasheet import Figures, Place, say_invalid
 from bench.catalog.devices.gpu_names import match_gpu
-from bench.catalog.devices.invalid import say_invalid
 from bench.catalog.models.fields import CatalogError
 
 TABLES = Path(__file__).parents[1] / "tables"

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from bench.catalog.models.gpu_memory import RESERVE_SHARE, GpuMemory, divide_gpu_memory, gpu_table
 from bench.catalog.models.kv_capacity import (
+    RESERVE_SHARE,
     Cache,
+    GpuMemory,
+    divide_gpu_memory,
+    gpu_table,
     label,
     length_table,
     most_tokens,

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from bench.machine.counters import Moment, read_moment
-from bench.measure.conditions.header_notices import BUSY_SHARE
+from bench.measure.conditions.header import BUSY_SHARE
 from bench.measure.conditions.object_server import find_server
 from bench.measure.session import Site
 from bench.measure.setup import Setup
-from bench.record.run import Notice
+from bench.record.notices import Notice
 from kvio.evidence.io_counters import Traffic
 from kvio.evidence.storage_device import find_block_device
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bench.measure.setup import LoadSeries
-from bench.record.run import Notice
+from bench.record.notices import Notice
 from kvio.backends import find_backend
 from kvio.evidence.cold_evidence import NOTICES
 from kvio.evidence.network_link import Interface, find_interface

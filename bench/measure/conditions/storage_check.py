@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from bench.measure.setup import Setup
+from bench.record.notices import Notice
 from bench.record.plan import PlanError
-from bench.record.run import Notice
 from kvio.evidence.cold_evidence import NOTICES, read_counters
 from kvio.evidence.storage_device import Storage, describe_storage
 from kvio.store.store_files import told

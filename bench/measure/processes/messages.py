@@ -6,11 +6,12 @@ from socket import socket
 from typing import Any
 
 from bench.arms.file_cursor import Taken
+from bench.record.notices import Notice
 from bench.record.plan import Plan
 from bench.record.progress import SearchPolicy
 from bench.record.read_setting import SettingSearch
-from bench.record.run import BuiltLayers, Notice, Sample
-from bench.record.sample import Case
+from bench.record.run import BuiltLayers
+from bench.record.sample import Case, Sample
 
 
 @dataclass(frozen=True, slots=True)

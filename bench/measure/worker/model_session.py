@@ -9,14 +9,13 @@ import torch
 from bench.arms import ranks as group
 from bench.arms.chunk_reading import LoadSettings, Reading
 from bench.arms.file_cursor import StoreWalk, Taken
-from bench.arms.first_token import FirstTokenStep
 from bench.arms.gemm import GemmArm
 from bench.arms.hybrid import HybridArm
 from bench.arms.load import LoadArm
 from bench.arms.model.build import BuiltModel, build_model
 from bench.arms.model.kv_cache import sub_layout
 from bench.arms.model.memory import keep_freed_memory
-from bench.arms.prefill import Prefill, prefill_over
+from bench.arms.prefill import FirstTokenStep, Prefill, prefill_over
 from bench.arms.read_evidence import Evidence, KernelEvidence, ServerEvidence
 from bench.arms.recompute import RecomputeArm
 from bench.measure.conditions.object_server import find_server

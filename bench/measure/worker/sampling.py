@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from bench.measure.clock import Clock
 from bench.measure.processes.messages import CaseRefused, Message, RoundJob, SampleTaken, SeriesFailed
-from bench.record.run import Sample
-from bench.record.sample import Arm, CannotHoldError, Case
+from bench.record.sample import Arm, CannotHoldError, Case, Sample
 from kvio.errors import KVIOError
 
 READING = frozenset({"load", "hybrid"})  # arms that files or servers can fail

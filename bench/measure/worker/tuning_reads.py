@@ -14,7 +14,7 @@ from bench.arms.prefill import finish
 from bench.measure.clock import Clock
 from bench.measure.processes.messages import Message, SearchJob, SettingFound
 from bench.measure.setup import LoadSeries, Setup, work_out
-from bench.measure.tuning.space import LEAST_BYTES, make_space
+from bench.measure.tuning.tuning_search import LEAST_BYTES, make_space
 from bench.measure.worker.model_session import evidence_of, pick_device
 from bench.record.progress import Choice, PassOver, SearchPolicy
 from bench.record.read_setting import Setting, SettingSearch, SettingTrial

@@ -11,10 +11,10 @@ import torch
 from bench.arms import ranks as group
 from bench.arms.hybrid import PartOfModelError
 from bench.arms.model.build import UnsupportedArchitectureError
-from bench.arms.model.checkpoint import WeightsError
 from bench.arms.model.kv_cache import CacheMismatchError
 from bench.arms.model.memory import MemoryShortError
 from bench.arms.model.shard import NotDivisibleError
+from bench.arms.model.weights import WeightsError
 from bench.arms.prefill import PrefixTooLongError
 from bench.arms.rank_arm import RankShortError, guard
 from bench.measure.clock import Clock, MonotonicClock
@@ -44,7 +44,7 @@ from bench.measure.worker.model_session import (
 from bench.measure.worker.preflight_checks import look_ahead
 from bench.measure.worker.sampling import measure_passes
 from bench.measure.worker.tuning_reads import search_all
-from kvio.backends.local.descriptors import raise_limit
+from kvio.backends.local.file_handles import raise_limit
 from kvio.child_process import die_with_parent
 from kvio.os_errors import needing_threads
 from kvio.protocol import KVIOError

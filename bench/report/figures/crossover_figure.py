@@ -1,6 +1,12 @@
-"""The crossover figure: the arms over the prefix length, every round faintly, the answer shaded."""
+"""The crossover figure: the arms over the prefix length, every round faintly, the answer shaded.
+
+The answer of one series in the crossover figure: where the crossing lies, and above the axes what it is.
+
+What stands below the crossover figure: all that the curves depend on.
+"""
 
 import io
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,24 +19,122 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from bench.estimate.results import Analysis, Estimate, Fit
+from bench.estimate.results import Analysis, Crossing, Estimate, Fit, SweetSpot
 from bench.estimate.valid_samples import samples_that_count
 from bench.record.atomic_write import write_bytes_safely
-from bench.record.run import RunRecord, Sample
+from bench.record.run import RunRecord
+from bench.record.sample import Sample
 from bench.record.units import format_tick_seconds, format_tokens
-from bench.report.figures.answer_mark import draw_answer
-from bench.report.figures.caption import caption, wrap_outside_brackets
 from bench.report.figures.labels import (
     MOST_IN_LEGEND,
+    TITLE_PAD,
     WIDE_FROM_INCHES,
     Curve,
+    Drawn,
+    draw_legend,
     draw_many,
     room_for,
     say_spot,
 )
 from bench.report.figures.style import LOAD_COLOURS, RECOMPUTE_COLOUR, look_of
-from bench.report.run_facts import arm_label, load_series, points_of, recompute_series, series_label
+from bench.report.notice_text import suspect_codes
+from bench.report.run_facts import (
+    arm_label,
+    data_path,
+    device_name,
+    load_series,
+    points_of,
+    recompute_series,
+    say_cache,
+    say_depth,
+    say_model,
+    series_label,
+    storage_name,
+)
 from bench.report.text.main_answer import asked_spot, main_spot
+from bench.report.text.sentence import crossover_name, say_repeats, say_suffix, short_answer
+
+
+def draw_answer(axes: Axes, spot: SweetSpot | None, *, fits: bool, rounds: bool) -> None:
+    """The crossings, and above the axes the answer as title over the legend."""
+    crossings = spot is not None and _draw_spot(axes, spot)
+    figure = axes.get_figure()
+    wide = figure is None or figure.get_figwidth() >= WIDE_FROM_INCHES  # type: ignore[union-attr]
+    drawn = Drawn(fits=fits, rounds=rounds, crossings=crossings)
+    place = (0.0, 1.0) if wide else (-0.3, 1.0)
+    height = draw_legend(axes, drawn, above=place, num_columns=2 if wide else 1)
+    if spot is not None:
+        pad = TITLE_PAD + height
+        axes.set_title(_title(spot), fontsize=11, fontweight="bold", loc="left", pad=pad, parse_math=False)
+
+
+def _draw_spot(axes: Axes, spot: SweetSpot) -> bool:
+    """The crossings inside the measured range; whether there are any."""
+    inside = [crossing for crossing in spot.crossings if not crossing.extrapolated]
+    for crossing in inside:
+        _draw_crossing(axes, crossing)
+    if inside:
+        axes.plot([], [], color="0.25", linestyle=":", label=f"{crossover_name(spot)} and its 95 % interval")
+    return bool(inside)
+
+
+def _title(spot: SweetSpot) -> str:
+    bounds = [crossing.tokens for crossing in spot.crossings]
+    if len(bounds) != 1 or bounds[0].low is None or bounds[0].high is None:
+        return short_answer(spot)
+    return f"{short_answer(spot)}  [{format_tokens(bounds[0].low)}–{format_tokens(bounds[0].high)}]"
+
+
+def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
+    low, high = crossing.tokens.low, crossing.tokens.high
+    if low is not None and high is not None:
+        left, right = axes.get_xlim()
+        axes.axvspan(max(low, left), min(high, right), color="0.4", alpha=0.2, linewidth=0)
+    axes.axvline(max(crossing.tokens.value, 1), color="0.25", linestyle=":", linewidth=1.4)
+
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
+
+def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> str:
+    """What the figure shows: model, device, storage with its limit, ways and states, repeats, depth."""
+    loads = load_series(run, analysis)
+    codes = (suspect_codes(run, samples, analysis, series=series) for series in loads)
+    suspects = dict.fromkeys(code for found in codes for code in found)
+    ways = [
+        f"{series_label(run, series)} over "
+        + ", ".join(
+            part
+            for part in (
+                data_path(run, samples, series=series) or "no proven data path",
+                say_cache(run, samples, series=series),
+            )
+            if part
+        )
+        for series in loads
+    ]
+    parts = [
+        f"{say_model(run)} on {device_name(run)}",
+        storage_name(run),
+        *(ways or ["no load series"]),
+        f"times of {say_suffix(run, next(iter(loads), None))}" if run.plan.suffix_tokens else None,
+        say_repeats(run, samples),
+        say_depth(samples),
+        "bands and bars: 95 % intervals over rounds",
+        f"suspect: {', '.join(suspects)}" if suspects else None,
+    ]
+    return "; ".join(part for part in parts if part) + "."
+
+
+def wrap_outside_brackets(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters; what stands in brackets stays on one of them if it fits there."""
+    bound = re.sub(
+        r"\([^()]*\)",
+        lambda found: found[0].replace(" ", NO_BREAK) if len(found[0]) <= width else found[0],
+        text,
+    )
+    return [line.replace(NO_BREAK, " ") for line in textwrap.wrap(bound, width)]
+
 
 WIDE_INCHES = (8.0, 5.4)
 NARROW_INCHES = (4.0, 5.2)

@@ -10,10 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bench.record.units import format_rate, format_tick_seconds, format_tokens, printable
-from bench.report.calculated import write_calculated
 from bench.report.figures.crossover_figure import PNG_DPI, STYLE
-from bench.report.figures.log_ticks import plain_log_axis
-from bench.report.figures.style import LOAD_COLOURS, RECOMPUTE_COLOUR
+from bench.report.figures.style import LOAD_COLOURS, RECOMPUTE_COLOUR, plain_log_axis
+from bench.report.result_files import write_calculated
 from bench.report.text.planning_text import Tables, records
 
 DASHED = (0, (5, 2))

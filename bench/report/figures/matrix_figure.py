@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from bench.predict.matrix import BandwidthCurve, MatrixCell
 from bench.record.units import format_tokens, printable, round_digits
 from bench.report.figures.crossover_figure import PNG_DPI, STYLE
-from bench.report.figures.log_ticks import plain_log_axis
+from bench.report.figures.style import plain_log_axis
 
 SHORT = {
     "load_always_wins": "load\nalways",

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from bench.estimate.noise import VarianceComponents, pooled_half_width, predict_half_width
-from bench.record.run import Sample
+from bench.estimate.intervals import VarianceComponents, pooled_half_width, predict_half_width
+from bench.record.sample import Sample
 from bench.record.units import format_share, format_tokens
 
 ROUND_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 
 from bench.record.atomic_write import write_bytes_safely
 from bench.record.units import format_tokens
-from bench.report.figures.log_ticks import plain_log_axis
-from bench.report.figures.style import layer
+from bench.report.figures.style import layer, plain_log_axis
 from bench.reuse.savings import Prices
 
 WHERE_FASTER = "load where faster"
@@ -26,7 +25,7 @@ def draw_reuse(axes: Axes, table: pd.DataFrame) -> None:
 
     Args:
         axes: to draw on.
-        table: of `bench.reuse.table.hit_table`, with its attrs.
+        table: of `bench.reuse.hit_tables.hit_table`, with its attrs.
     """
     if table.empty:
         raise ValueError("nothing to draw: the table has no row")
@@ -69,7 +68,7 @@ def draw_savings(axes: Axes, table: pd.DataFrame, prices: Prices) -> None:
 
     Args:
         axes: to draw on.
-        table: of one policy and pool, made by `bench.reuse.table.hit_table` with `prices`.
+        table: of one policy and pool, made by `bench.reuse.hit_tables.hit_table` with `prices`.
         prices: what recomputing and loading cost.
     """
     points = table[table["capacity_tokens"] > 0].sort_values("capacity_tokens")

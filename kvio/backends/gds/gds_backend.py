@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from kvio.backends.config import BackendSetting
-from kvio.backends.gds.gds_driver import find_driver_kind
-from kvio.backends.gds.gds_library import INSTALL, is_installed
+from kvio.backends.gds.gds_library import INSTALL, find_driver_kind, is_installed
 from kvio.backends.gds.gds_options import parse_gds_options
 from kvio.backends.gds.gds_process import Configuration, GdsProcess, join_process
 from kvio.backends.gds.registration import REGISTRATIONS
-from kvio.backends.local.descriptors import SHARED
+from kvio.backends.local.file_handles import SHARED
 from kvio.backends.local.posix import require_aligned
 from kvio.backends.selftest import try_reading
 from kvio.protocol import (

@@ -7,8 +7,7 @@ from contextlib import ExitStack
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from kvio.backends.gds.gds_driver import find_allocation
-from kvio.backends.gds.gds_library import GdsUnavailableError
+from kvio.backends.gds.gds_library import GdsUnavailableError, find_allocation
 
 if TYPE_CHECKING:
     import torch  # the command line lists backends without it

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvio.backends.config import BackendSetting
-from kvio.backends.mooncake.mooncake_address import read_mooncake
-from kvio.backends.mooncake.mooncake_client import INVALID, NOT_FOUND, NOTHING_UNDER_WAY, say, shared_client
+from kvio.backends.mooncake.mooncake_client import (
+    INVALID,
+    NOT_FOUND,
+    NOTHING_UNDER_WAY,
+    read_mooncake,
+    say,
+    shared_client,
+)
 from kvio.backends.mooncake.mooncake_master import find_master
 from kvio.backends.mooncake.mooncake_placement import Keys, Placed
 from kvio.backends.s3.bucket import ObjectError

@@ -16,8 +16,7 @@ from typing import BinaryIO
 import psutil
 
 from kvio.alignment import round_up
-from kvio.backends.mooncake.mooncake_address import LOOPBACK, MooncakeAddress
-from kvio.backends.mooncake.mooncake_client import StoreClient, load_mooncake
+from kvio.backends.mooncake.mooncake_client import LOOPBACK, MooncakeAddress, StoreClient, load_mooncake
 from kvio.backends.s3.object_placement import scratch_of
 from kvio.child_process import start_child, stop_child
 from kvio.protocol import KVIOError

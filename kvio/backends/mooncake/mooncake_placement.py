@@ -14,14 +14,19 @@ from pathlib import Path
 
 import xxhash
 
-from kvio.backends.mooncake.mooncake_address import MooncakeAddress, read_mooncake
-from kvio.backends.mooncake.mooncake_client import StoreClient, close_clients, say, shared_client
+from kvio.backends.mooncake.mooncake_client import (
+    MooncakeAddress,
+    StoreClient,
+    close_clients,
+    read_mooncake,
+    say,
+    shared_client,
+)
 from kvio.backends.mooncake.mooncake_master import OwnMaster, Segment, find_master
 from kvio.backends.s3.bucket import ObjectError
 from kvio.backends.s3.object_placement import describe_owner, object_key, scratch_of
-from kvio.hosttarget import make_host_target
 from kvio.layout.object_places import CONTAINER_PREFIX
-from kvio.protocol import HostTarget, KVIOError
+from kvio.protocol import HostTarget, KVIOError, make_host_target
 from kvio.store import scratch
 
 OWNER_DIGITS = 16

@@ -9,13 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 from kvio.backends.config import BackendSetting
-from kvio.backends.mooncake.mooncake_address import INSTALL, read_mooncake
 from kvio.backends.mooncake.mooncake_backend import MooncakeBackend
-from kvio.backends.mooncake.mooncake_client import is_installed
+from kvio.backends.mooncake.mooncake_client import INSTALL, is_installed, read_mooncake
 from kvio.backends.mooncake.mooncake_placement import MooncakeDepot
 from kvio.backends.selftest import TRIAL_FAILED, run_trial
-from kvio.hosttarget import make_host_target
-from kvio.protocol import KVIOError, Read, Unavailable
+from kvio.protocol import KVIOError, Read, Unavailable, make_host_target
 from kvio.store import scratch
 
 PROBE_BYTES = 1 << 20

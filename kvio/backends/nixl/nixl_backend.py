@@ -2,10 +2,13 @@
 
 All reads of a job go to NIXL as one list, and it keeps them in flight together.  Transfers make progress only while
 they are asked after, so waiting for them is polling.
+
+Finds reads that are said to be done and are not: a random mark at the end of each destination must be gone.
 """
 
 import errno
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +18,6 @@ from typing import Any
 from kvio.backends.config import BackendSetting
 from kvio.backends.local.file_handles import OpenedFiles
 from kvio.backends.local.posix import require_aligned
-from kvio.backends.nixl.endmark import find_marked, mark_ends
 from kvio.backends.nixl.nixl_plugin import (
     SEEN_OF,
     Plugin,
@@ -26,10 +28,30 @@ from kvio.backends.nixl.nixl_plugin import (
     plugin_parameters,
     read_queue,
 )
-from kvio.backends.s3.bucket import Bucket
-from kvio.backends.s3.bucket_address import read_address
+from kvio.backends.s3.bucket import Bucket, read_address
 from kvio.backends.s3.object_placement import object_key
 from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
+
+MARK = secrets.token_bytes(16)  # of this process: that stored bytes end in it by chance does not happen
+
+
+def mark_ends(reads: Sequence[Read], view: memoryview) -> None:
+    """Write the mark where the last bytes of each read are to arrive."""
+    for read in reads:
+        end = read.buffer_offset + read.num_bytes
+        mark = MARK[: read.num_bytes]
+        view[end - len(mark) : end] = mark
+
+
+def find_marked(reads: Sequence[Read], view: memoryview) -> Read | None:
+    """The first read whose last bytes never arrived; None when all did."""
+    for read in reads:
+        end = read.buffer_offset + read.num_bytes
+        mark = MARK[: read.num_bytes]
+        if mark and view[end - len(mark) : end] == mark:
+            return read
+    return None
+
 
 MOST_IN_FLIGHT = 64  # jobs
 READS_AT_ONCE = NO_LIMIT

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from kvio.backends.s3.bucket_address import Address
+from kvio.backends.s3.bucket import Address
 from kvio.protocol import KVIOError
 
 Plugin = Literal["POSIX", "GDS_MT", "OBJ"]

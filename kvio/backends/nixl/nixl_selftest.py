@@ -16,8 +16,7 @@ from kvio.backends.nixl.nixl_plugin import INSTALL, Plugin, load_nixl
 from kvio.backends.s3.object_placement import ObjectDepot
 from kvio.backends.s3.s3_backend import probe_objects
 from kvio.backends.selftest import TRIAL_FAILED, run_trial
-from kvio.hosttarget import make_host_target
-from kvio.protocol import DeviceTarget, HostTarget, KVIOError, Read, Target, Unavailable
+from kvio.protocol import DeviceTarget, HostTarget, KVIOError, Read, Target, Unavailable, make_host_target
 from kvio.store import scratch
 
 PROBE_BYTES = 1 << 20

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import xxhash
 
-from kvio.backends.s3.bucket import Bucket, ObjectError
-from kvio.backends.s3.bucket_address import read_address
+from kvio.backends.s3.bucket import Bucket, ObjectError, read_address
 from kvio.os_errors import needing_threads
 from kvio.protocol import KVIOError
 from kvio.store import scratch

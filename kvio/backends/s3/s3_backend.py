@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvio.backends.config import BackendSetting
-from kvio.backends.s3.bucket import INSTALL, Bucket, load_obstore
-from kvio.backends.s3.bucket_address import read_address
+from kvio.backends.s3.bucket import INSTALL, Bucket, load_obstore, read_address
 from kvio.backends.s3.object_placement import object_key
 from kvio.protocol import KVIOError, Read, Unavailable
 
