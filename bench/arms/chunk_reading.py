@@ -21,7 +21,7 @@ from kvio.evidence.cold_evidence import ReadCounters
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.loading.blocks import KVBlocks
 from kvio.loading.loader import ChunkLoader, LoadSplit
-from kvio.loading.read_plan import Job, by_chunk, collect, plan_jobs, spans_of
+from kvio.loading.read_plan import ChunkRead, by_chunk, collect, plan_jobs, spans_of
 from kvio.protocol import CacheState, KVIOError
 from kvio.store.chunk_store import ChunkStore
 from kvio.store.store_files import Bytes, told
@@ -40,7 +40,7 @@ class Prepared:
 
     case: Case
     chunk_ids: tuple[int, ...]
-    jobs: tuple[Job, ...]
+    jobs: tuple[ChunkRead, ...]
     state_id: int | None
     first_token: int
     last_token: int
@@ -49,7 +49,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class ReadProof:
     """What the counters said about one sample; None where nothing was read from storage."""
 
     cache_state: CacheState | None = None
@@ -90,7 +90,7 @@ def _own_depot(kind: BackendKind, settings: LoadSettings, directory: Path) -> Sa
     return depot if isinstance(depot, SampleDepot) else None
 
 
-class Reading:
+class ChunkReading:
     """Chunk files of one series, their loader, and what is asked of the operating system about them.
 
     Arms that share one walk through the same files, so that neither reads what the other has just read.
@@ -171,7 +171,7 @@ class Reading:
             (*self.geometry.notices, *again),
         )
 
-    def _set_cache(self, jobs: Sequence[Job]) -> dict[Path, int | None]:
+    def _set_cache(self, jobs: Sequence[ChunkRead]) -> dict[Path, int | None]:
         """Bring the files into the state asked for; bytes of each in the page cache."""
         paths = list(dict.fromkeys(job.path for job in jobs))
         if self._depot is not None:
@@ -195,17 +195,17 @@ class Reading:
 
     def prove(
         self, ready: Prepared, split: LoadSplit, *, before: ReadCounters | None, load_s: float
-    ) -> Proof:
+    ) -> ReadProof:
         """Which way the bytes of `ready.jobs` took since `before`, and from which cache state.
 
         Raises:
             EvidenceError: faster than the link to the drive allows.
         """
         if not ready.jobs:
-            return Proof()
+            return ReadProof()
         limited = self._exceeds_limit(split, load_s)
         if before is None:
-            return Proof(data_path=self._settings.backend, notices=limited)
+            return ReadProof(data_path=self._settings.backend, notices=limited)
         total_bytes = group.total(split.num_bytes)
         self._evidence.require_plausible(total_bytes, load_s)
         moved = self._evidence.read_counters().moved_since(before).share(split.num_bytes, total_bytes)
@@ -223,7 +223,7 @@ class Reading:
             payload_bytes=split.num_bytes,
             moved=moved,
         )
-        return Proof(state, path, moved, (*notices, *against, *limited))
+        return ReadProof(state, path, moved, (*notices, *against, *limited))
 
     def _resident(self, ready: Prepared) -> Resident:
         """Bytes of the files in the page cache before the reads, and now, where they should have left none there."""
@@ -257,7 +257,7 @@ class Reading:
             self._store.require_state(ready.state_id, state.cpu().numpy())
         return True
 
-    def _payload(self, jobs: Sequence[Job], chunk_id: int, blocks: KVBlocks) -> Bytes:
+    def _payload(self, jobs: Sequence[ChunkRead], chunk_id: int, blocks: KVBlocks) -> Bytes:
         """The chunk as it arrived; tokens beyond the prefix, which went nowhere, are read from the file."""
         whole = all(piece.num_tokens == piece.stride_tokens for job in jobs for piece in job.pieces)
         size_bytes = self.geometry.payload_bytes
@@ -271,7 +271,7 @@ class Reading:
         ready: Prepared,
         split: LoadSplit,
         *,
-        proof: Proof,
+        proof: ReadProof,
         seconds: float,
         first_token_s: float | None,
         verified: bool | None,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from bench.arms.chunk_reading import Prepared, Reading
+from bench.arms.chunk_reading import ChunkReading, Prepared
 from bench.arms.hybrid_split import Meeting, Met, choose_sizes, jobs_by_chunk, recompute_and_load
 from bench.arms.model.attention_kernel import observe_attention
 from bench.arms.model.build import BuiltModel
@@ -62,7 +62,7 @@ class HybridArm:
     def __init__(
         self,
         prefill: Prefill,
-        reading: Reading,
+        reading: ChunkReading,
         *,
         first_token: FirstTokenStep,
         now_s: Callable[[], float],

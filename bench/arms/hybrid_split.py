@@ -12,7 +12,7 @@ import torch
 from bench.arms.prefill import Prefill, finish_stream
 from kvio.alignment import round_up
 from kvio.loading.loader import LoadSplit
-from kvio.loading.read_plan import Job, by_chunk
+from kvio.loading.read_plan import ChunkRead, by_chunk
 
 # most tokens of a piece: a forward of fewer leaves accelerators waiting for weights, which stops at peak FLOP/s
 # over peak bytes/s tokens of 2-byte weights: 420 on an L40S, 300 on an H100, 160 on an A100 (NVIDIA datasheets)
@@ -58,14 +58,14 @@ class Meeting:
 
     def __init__(
         self,
-        chunks: Sequence[Sequence[Job]],
+        chunks: Sequence[Sequence[ChunkRead]],
         *,
         first_token: int,
         last_token: int,
         chunk_tokens: int,
         sizes: PieceSizes,
         share: float = 0.5,
-        states: Sequence[Job] = (),
+        states: Sequence[ChunkRead] = (),
     ) -> None:
         self._chunks = chunks
         self.first_token = self._front = first_token
@@ -98,7 +98,7 @@ class Meeting:
             self._front = piece.stop
             return piece
 
-    def take_job(self) -> Job | None:
+    def take_job(self) -> ChunkRead | None:
         """The next thing to read; None when nothing is left."""
         with self._lock:
             while not self._begun and not self._stopped and self._take_chunk():
@@ -123,7 +123,7 @@ class Meeting:
             self._stopped = True
 
 
-def jobs_by_chunk(jobs: Sequence[Job], chunk_ids: Sequence[int]) -> list[list[Job]]:
+def jobs_by_chunk(jobs: Sequence[ChunkRead], chunk_ids: Sequence[int]) -> list[list[ChunkRead]]:
     """The jobs of each of the chunks, which are numbered as in the store; empty for one of which nothing is read."""
     found = dict(by_chunk(jobs))
     return [found.get(number, []) for number in chunk_ids]
@@ -143,7 +143,7 @@ def recompute_and_load(
     token_ids: torch.Tensor,
     *,
     meeting: Meeting,
-    load: Callable[[Callable[[], Job | None]], LoadSplit],
+    load: Callable[[Callable[[], ChunkRead | None]], LoadSplit],
     beside: Executor,
     now_s: Callable[[], float],
 ) -> Met:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from bench.arms.chunk_reading import LoadSettings, Prepared, Reading
+from bench.arms.chunk_reading import ChunkReading, LoadSettings, Prepared
 from bench.arms.file_cursor import StoreWalk
 from bench.arms.prefill import finish
 from bench.arms.read_evidence import Evidence
@@ -46,7 +46,7 @@ class LoadArm:
         first_token: Callable[[KVBlocks, int], float] | None,
         walk: StoreWalk | None = None,
     ) -> None:
-        self.reading = Reading(store, settings, device=device, now_s=now_s, evidence=evidence, walk=walk)
+        self.reading = ChunkReading(store, settings, device=device, now_s=now_s, evidence=evidence, walk=walk)
         self._make_blocks = make_blocks
         self._device = device
         self._now_s = now_s

@@ -10,7 +10,7 @@ from bench.estimate.analysis import analyse
 from bench.record.run import read_run
 from bench.record.sample import RecordError
 from bench.record.samples_csv import read_samples
-from bench.report.compare import Result
+from bench.report.compare import ComparedResult
 from bench.report.compare import compare as compare_results
 
 SUSPECT = 3
@@ -23,7 +23,7 @@ def compare(folders: Annotated[list[Path], typer.Argument(help="result folders")
     results = []
     for folder in folders:
         run, (samples, _) = read_run(folder), read_samples(folder)
-        results.append(Result(run, samples, analyse(run, samples)))
+        results.append(ComparedResult(run, samples, analyse(run, samples)))
     comparison = compare_results(results)
     if out.is_terminal:
         out.print(comparison.table())

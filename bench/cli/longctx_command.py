@@ -9,7 +9,7 @@ from bench.catalog.models.resolve import resolve_model
 from bench.cli.options import Catalogue, Json, given_flags, option
 from bench.cli.outputs import Csv, Plot, require_places, show_tables
 from bench.predict.longctx import longctx_tables, series_to
-from bench.predict.machine_spec import Setting, build_model
+from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.memory_fit import memory_of
 from bench.record.units import parse_rate
 from bench.record.validate import InputError, parsed
@@ -50,7 +50,7 @@ def longctx(
     costs = [
         build_model(
             known,
-            Setting(gpu, num_gpus, dtype, kv_dtype, engine, bytes_per_s=rate),
+            MachineSpec(gpu, num_gpus, dtype, kv_dtype, engine, bytes_per_s=rate),
             devices,
         )
         for rate in dict.fromkeys(rates)

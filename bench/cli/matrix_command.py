@@ -15,7 +15,7 @@ from bench.catalog.models.resolve import resolve_model
 from bench.cli.options import RESULTS, SCRATCH, Catalogue, option, out
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis
-from bench.predict.machine_spec import Setting, build_model
+from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.matrix import (
     AUTO,
     LONGEST,
@@ -148,7 +148,7 @@ def _trace_curves(
                 left_out.append(say_no_ranks(model, gpu, devices, weights))
                 continue
             try:
-                cost = build_model(model, Setting(gpu, ranks, dtype=weights, bytes_per_s=1e9), devices)
+                cost = build_model(model, MachineSpec(gpu, ranks, dtype=weights, bytes_per_s=1e9), devices)
             except CatalogError as error:
                 left_out.append(str(error))
                 continue

@@ -12,7 +12,7 @@ from bench.catalog.models.resolve import resolve_model
 from bench.cli.options import Catalogue, Json, given_flags, option, out, require_unused
 from bench.estimate.fits import EXTRAPOLATE
 from bench.predict.bounded import Spread
-from bench.predict.machine_spec import Setting, build_model
+from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.memory_fit import memory_of, say_length, say_room
 from bench.predict.prediction import ModelledAnswer, answer
 from bench.predict.published import read_rows
@@ -85,7 +85,7 @@ def predict_setting(
     if ssd is None and rate is None:
         raise PlanError("name the storage: --ssd NAME, --bandwidth 10GB/s, or --ssd dram for host memory")
     known = resolve_model(model)
-    setting = Setting(
+    setting = MachineSpec(
         gpu=gpu,
         num_gpus=num_gpus,
         dtype=dtype,

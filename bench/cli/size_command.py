@@ -8,7 +8,7 @@ import typer
 from bench.catalog.devices.device_catalog import read_devices
 from bench.cli.options import Catalogue, Json, option, require_unused
 from bench.cli.outputs import Csv, Plot, require_places, show_tables
-from bench.predict.machine_spec import Setting
+from bench.predict.machine_spec import MachineSpec
 from bench.record.units import parse_bytes, parse_duration, parse_rate
 from bench.record.validate import parsed
 from bench.report.figures.sizing_figure import write_sizing_figure
@@ -98,7 +98,7 @@ def size(
     _refuse_unused(context, gpu=gpu, ssd=ssd, trace=trace, prices=(price_dram_gb, price_ssd_gb))
     devices, machine = read_devices(catalogue), None
     if gpu is not None:
-        machine = Setting(gpu, num_gpus, dtype, kv_dtype or "bfloat16", engine)
+        machine = MachineSpec(gpu, num_gpus, dtype, kv_dtype or "bfloat16", engine)
     basis = read_basis(
         model,
         from_,

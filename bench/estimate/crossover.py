@@ -22,7 +22,7 @@ STEPS = 96  # grid between two decided lengths; values between steps are interpo
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CrossoverReading:
     """Verdict over one band, before it is dressed as a SweetSpot.
 
     Args:
@@ -39,20 +39,20 @@ class Reading:
     opposite: tuple[int, ...] = ()  # undecided lengths whose median contradicts the nearest decided one
 
 
-def read_band(band: Band) -> Reading:
+def read_band(band: Band) -> CrossoverReading:
     """The verdict over the measured lengths of `band`, with every crossing in order."""
     lengths = band.lengths
     if len(lengths) < 2:
-        return Reading("inconclusive", reason=_describe_too_few(band))
+        return CrossoverReading("inconclusive", reason=_describe_too_few(band))
     centre, low, high = band.at(lengths)
     signs = np.where(low > 0, 1, np.where(high < 0, -1, 0))  # NaN bounds compare False: undecided
     decided = np.flatnonzero(signs)
     tell = (tuple(int(sign) for sign in signs), tuple(float(value) for value in centre))
     if len(decided) == 0:
-        return Reading("inconclusive", (), _describe_undecided(lengths, low), *tell)
+        return CrossoverReading("inconclusive", (), _describe_undecided(lengths, low), *tell)
     changes = [(int(a), int(b)) for a, b in pairwise(decided) if signs[a] != signs[b]]
     if not changes:
-        return Reading(*_always(lengths, signs, low, centre=centre), *tell)
+        return CrossoverReading(*_always(lengths, signs, low, centre=centre), *tell)
     contrary, opposite = _find_contrary(signs, centre, changes)
     weak = [i for i in contrary if not np.isnan(low[i])]  # too few rounds neither agree nor disagree
     deciding = contrary if len(contrary) >= len(decided) else opposite
@@ -61,10 +61,10 @@ def read_band(band: Band) -> Reading:
         reason = (
             f"rounds disagree at {len(weak)} lengths and agree at {len(decided)}: no more than chance gives"
         )
-        return Reading("inconclusive", (), reason, *tell, doubts, against)
+        return CrossoverReading("inconclusive", (), reason, *tell, doubts, against)
     crossings = tuple(find_crossing(band, float(lengths[a]), float(lengths[b])) for a, b in changes)
     verdict: Verdict = "crossover" if len(crossings) == 1 else "multiple_crossings"
-    return Reading(verdict, crossings, "", *tell, doubts, against)
+    return CrossoverReading(verdict, crossings, "", *tell, doubts, against)
 
 
 def _describe_too_few(band: Band) -> str:

@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from bench.estimate.analysis import make_pairings
-from bench.estimate.crossover import Reading, centre_roots, read_band
+from bench.estimate.crossover import CrossoverReading, centre_roots, read_band
 from bench.estimate.intervals import AnalysisError, half_width
 from bench.estimate.paired_rounds import Pairing
 from bench.estimate.round_curves import RoundBand, RoundCurve, direct_band
@@ -157,7 +157,7 @@ def _times(rounds: Sequence[RoundCurve], tokens: int) -> int:
 
 
 @lru_cache(maxsize=16)
-def _read(rounds: tuple[RoundCurve, ...]) -> tuple[RoundBand, Reading]:
+def _read(rounds: tuple[RoundCurve, ...]) -> tuple[RoundBand, CrossoverReading]:
     """Kept, because stopping and refining look at the same rounds."""
     band = RoundBand(rounds)
     return band, read_band(band)
@@ -242,7 +242,7 @@ def should_stop(state: RefineState) -> bool:
     return all(rounds and _answered(state, _read(rounds)[1]) for rounds in state.curves)
 
 
-def _answered(state: RefineState, reading: Reading) -> bool:
+def _answered(state: RefineState, reading: CrossoverReading) -> bool:
     if reading.verdict == "inconclusive":
         return False
     widths = [half_width(crossing.tokens) for crossing in reading.crossings]

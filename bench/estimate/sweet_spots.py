@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from bench.estimate.bandwidth import find_sensitivity
-from bench.estimate.crossover import Reading, read_band
+from bench.estimate.crossover import CrossoverReading, read_band
 from bench.estimate.fits import describe_disagreement, extrapolate
 from bench.estimate.intervals import MIN_ROUNDS_FOR_INTERVAL, MIN_ROUNDS_FOR_MEDIAN
 from bench.estimate.paired_rounds import Pairing
@@ -46,7 +46,7 @@ def _export(crossings: Sequence[Crossing], chunk_tokens: int) -> int | None:
 
 def _whole_spot(pairing: Pairing) -> SweetSpot:
     missing = _describe_whole_missing(pairing)
-    reading = read_band(pairing.band) if not missing else Reading("inconclusive", reason=missing)
+    reading = read_band(pairing.band) if not missing else CrossoverReading("inconclusive", reason=missing)
     beyond = _extrapolate(pairing) if reading.verdict.endswith("always_wins") else None
     crossings = reading.crossings if beyond is None else (beyond,)
     return SweetSpot(
@@ -68,7 +68,9 @@ def _extrapolate(pairing: Pairing) -> Crossing | None:
     return extrapolate(recompute, load, measured) if recompute and load and measured else None
 
 
-def _whole_notices(pairing: Pairing, reading: Reading, crossings: Sequence[Crossing]) -> Iterator[str]:
+def _whole_notices(
+    pairing: Pairing, reading: CrossoverReading, crossings: Sequence[Crossing]
+) -> Iterator[str]:
     """What makes a whole-prefix crossing suspect."""
     num_rounds = len(pairing.band.rounds)
     if MIN_ROUNDS_FOR_INTERVAL <= num_rounds < MIN_ROUNDS_FOR_MEDIAN:
@@ -158,7 +160,7 @@ def _judge_marginal(
 ) -> SweetSpot:
     """P* from a band; `said` is how it was found, and why where no round tells."""
     how, why_not = said
-    reading = read_band(band) if band.rounds else Reading("inconclusive", reason=why_not)
+    reading = read_band(band) if band.rounds else CrossoverReading("inconclusive", reason=why_not)
     reason = "; ".join(filter(None, (how, reading.reason)))
     return _spot(pairing, "marginal", "p50", band=band, reading=reading, reason=reason, notices=notices)
 
@@ -169,7 +171,7 @@ def _spot(
     statistic: Statistic,
     *,
     band: Band,
-    reading: Reading,
+    reading: CrossoverReading,
     reason: str,
     notices: tuple[str, ...],
 ) -> SweetSpot:

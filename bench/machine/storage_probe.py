@@ -18,7 +18,7 @@ PROBE_BYTES = 1 << 20  # a multiple of every block size that O_DIRECT has to be 
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class ProbeProof:
     """What one probing read proved.
 
     Args:
@@ -47,8 +47,8 @@ class StorageProbe:
     left_bytes: int | None
     process_counted: bool
     device_counted: bool
-    buffered: Proof
-    direct: Proof
+    buffered: ProbeProof
+    direct: ProbeProof
 
 
 def probe_storage(folder: Path) -> StorageProbe:
@@ -79,23 +79,27 @@ def probe_storage(folder: Path) -> StorageProbe:
     )
 
 
-def _probe_read(path: Path, content: bytes, device: BlockDevice | None, *, direct: bool) -> Proof:
+def _probe_read(path: Path, content: bytes, device: BlockDevice | None, *, direct: bool) -> ProbeProof:
     resident_before = resident_bytes(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0))
     except OSError as error:
-        return Proof("unverified", refused=f"open: {error.strerror}")
+        return ProbeProof("unverified", refused=f"open: {error.strerror}")
     try:
         if direct and not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
-            return Proof("unverified", refused="open dropped O_DIRECT in silence")
+            return ProbeProof("unverified", refused="open dropped O_DIRECT in silence")
         with mmap.mmap(-1, PROBE_BYTES) as target:  # page-aligned
             before = read_counters(device)
             arrived = os.preadv(descriptor, [target], 0)
             moved = read_counters(device).moved_since(before)
             if arrived != PROBE_BYTES or target[:] != content:
-                return Proof("unverified", refused=f"{arrived} of {PROBE_BYTES} bytes arrived, or wrong ones")
+                return ProbeProof(
+                    "unverified", refused=f"{arrived} of {PROBE_BYTES} bytes arrived, or wrong ones"
+                )
     except OSError as error:  # some file systems accept the flag and refuse the read
-        return Proof("unverified", refused=f"read: {error.strerror or errno.errorcode.get(error.errno or 0)}")
+        return ProbeProof(
+            "unverified", refused=f"read: {error.strerror or errno.errorcode.get(error.errno or 0)}"
+        )
     finally:
         os.close(descriptor)
     state, notices = prove_cache_state(
@@ -106,4 +110,4 @@ def _probe_read(path: Path, content: bytes, device: BlockDevice | None, *, direc
         resident_after=resident_bytes(path),
         unproved=None if device is None else device.unproved,
     )
-    return Proof(state, notices)
+    return ProbeProof(state, notices)

@@ -20,7 +20,7 @@ from bench.predict.rates import (
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class MachineSpec:
     """What a prediction is asked for.
 
     Args:
@@ -37,7 +37,7 @@ class Setting:
     bytes_per_s: float | None = None
 
 
-def build_model(model: Model, setting: Setting, devices: Devices) -> CostModel:
+def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostModel:
     """The cost model of `model` in that setting.
 
     Raises:
@@ -96,7 +96,7 @@ def engine_costs(engine: Engine) -> EngineCosts:
     )
 
 
-def _storage(setting: Setting, devices: Devices) -> tuple[str, Spread | None, tuple[str, ...]]:
+def _storage(setting: MachineSpec, devices: Devices) -> tuple[str, Spread | None, tuple[str, ...]]:
     if setting.bytes_per_s is not None:
         return f"storage of {setting.bytes_per_s / 1e9:g} GB/s", Spread(setting.bytes_per_s), ()
     if setting.storage is None:

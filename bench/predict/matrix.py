@@ -17,7 +17,7 @@ from bench.estimate.bandwidth import break_even_bytes_per_s
 from bench.estimate.results import Crossing, SweetSpot
 from bench.predict.bounded import Spread
 from bench.predict.cost_model import CostModel
-from bench.predict.machine_spec import Setting, build_model, say_memory, say_published
+from bench.predict.machine_spec import MachineSpec, build_model, say_memory, say_published
 from bench.predict.memory_fit import fitting_tokens, memory_of, say_room
 from bench.predict.prediction import SHORTEST, find_doubts, find_marginal, find_whole, gap_whole, verdict_of
 from bench.predict.rates import WEIGHT_BYTES, find_storage_rate, read_weight_dtype
@@ -157,7 +157,9 @@ def _cell(key: str, model: Model, gpu: str, storage: str, *, devices: Devices, d
     if ranks is None:
         return replace(cell, reason=say_no_ranks(model, gpu, devices, weights))
     try:
-        cost = build_model(model, Setting(gpu=gpu, num_gpus=ranks, storage=storage, dtype=weights), devices)
+        cost = build_model(
+            model, MachineSpec(gpu=gpu, num_gpus=ranks, storage=storage, dtype=weights), devices
+        )
     except CatalogError as error:
         return replace(cell, reason=str(error))
     longest, memory = model.geometry.max_position_embeddings or LONGEST, memory_of(devices, gpu)

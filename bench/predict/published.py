@@ -13,7 +13,7 @@ from bench.catalog.models.fields import CatalogError
 from bench.predict.rates import DTYPE_NAMES, read_weight_dtype
 from bench.predict.rowdoubts import find_doubts
 from bench.predict.rownames import FP8, find_model, named_weights
-from bench.predict.rowtier import COLUMN, Tier, read_tier
+from bench.predict.rowtier import COLUMN, RowTier, read_tier
 from kvio.errors import UserError
 
 PUBLISHED = Path(__file__).with_name("published.csv")
@@ -57,7 +57,7 @@ class RowsError(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PublishedRow:
     """One published row; "" and None are missing.
 
     Args:
@@ -105,7 +105,7 @@ class Row:
         return *shared, self.num_gpus, self.storage_bytes_per_s, self.number[KV_BYTES]
 
     @property
-    def tier(self) -> Tier:
+    def tier(self) -> RowTier:
         """Where the KV was loaded from."""
         return read_tier(self.text["load_tier"], self.number[COLUMN])
 
@@ -115,7 +115,7 @@ class Row:
         return self.tier.bytes_per_s
 
 
-def read_rows(path: Path) -> tuple[Row, ...]:
+def read_rows(path: Path) -> tuple[PublishedRow, ...]:
     """All rows of a CSV with the columns of published.csv.
 
     Raises:
@@ -140,7 +140,7 @@ def read_rows(path: Path) -> tuple[Row, ...]:
     return tuple(_tell_twice(rows))
 
 
-def _tell_twice(rows: Iterable[Row]) -> Iterator[Row]:
+def _tell_twice(rows: Iterable[PublishedRow]) -> Iterator[PublishedRow]:
     """The rows; one whose id an earlier one has is at fault."""
     seen: set[str] = set()
     for row in rows:
@@ -149,7 +149,7 @@ def _tell_twice(rows: Iterable[Row]) -> Iterator[Row]:
         seen.add(row.id)
 
 
-def _rows(path: Path, text: str) -> Iterator[Row]:
+def _rows(path: Path, text: str) -> Iterator[PublishedRow]:
     reader = csv.DictReader(io.StringIO(text), strict=True)
     names = list(reader.fieldnames or ())
     missing = [name for name in NEEDED if name not in names]
@@ -168,7 +168,7 @@ def _rows(path: Path, text: str) -> Iterator[Row]:
         yield _read_row(texts)
 
 
-def _read_row(texts: dict[str, str]) -> Row:
+def _read_row(texts: dict[str, str]) -> PublishedRow:
     """The row of these cells; a cell that is no number is a fault of this row alone."""
     numbers, faults = {}, {}
     for name in NUMBERS:
@@ -176,7 +176,7 @@ def _read_row(texts: dict[str, str]) -> Row:
         numbers[name] = None if isinstance(read, str) else read
         if isinstance(read, str):
             faults[name] = f"column {name}: {read}"
-    return Row(texts, numbers, faults)
+    return PublishedRow(texts, numbers, faults)
 
 
 def _number(name: str, text: str) -> float | str | None:
@@ -194,12 +194,12 @@ def _number(name: str, text: str) -> float | str | None:
     return f"{text:.40} is more than {most:,}" if value > most else value
 
 
-def refusals(row: Row, devices: Devices) -> list[str]:
+def refusals(row: PublishedRow, devices: Devices) -> list[str]:
     """Why this row is not to be predicted; empty when it is."""
     return [*_kind_refusals(row), *_device_refusals(row, devices)]
 
 
-def _kind_refusals(row: Row) -> Iterator[str]:
+def _kind_refusals(row: PublishedRow) -> Iterator[str]:
     if "id" in row.faults:
         yield row.faults["id"]
     if not row.kind:
@@ -224,7 +224,7 @@ def expected_numbers(kind: str) -> tuple[str, ...]:
     }.get(kind, ("tokens", "required_bw_gbps_decimal") if kind in RATES else ())
 
 
-def _device_refusals(row: Row, devices: Devices) -> Iterator[str]:
+def _device_refusals(row: PublishedRow, devices: Devices) -> Iterator[str]:
     if row.number["n_gpu"] is None:
         yield row.faults.get("n_gpu", "n_gpu is missing")
     try:
@@ -244,7 +244,7 @@ def _device_refusals(row: Row, devices: Devices) -> Iterator[str]:
         yield re.split("; known|; or describe", str(error))[0]
 
 
-def _weight_refusals(row: Row) -> Iterator[str]:
+def _weight_refusals(row: PublishedRow) -> Iterator[str]:
     """Weights that the model's name says, where they are not those of the row or have no modelled rate."""
     weights, precision = named_weights(row.text["model"]), row.text["precision"]
     if weights is None:

@@ -11,7 +11,7 @@ from bench.predict.bounded import Pick
 from bench.predict.calibrate import MIN_LENGTHS, ArmFit, CalibratedModel, calibrate, count_lengths
 from bench.predict.cost_model import TimeModel
 from bench.predict.prediction import find_marginal, find_whole
-from bench.predict.published import CROSSOVER, RATES, Row, RowsError, expected_numbers, refusals
+from bench.predict.published import CROSSOVER, RATES, PublishedRow, RowsError, expected_numbers, refusals
 from bench.predict.rowmachine import describe_row, require_modelled, require_storage, say_taken
 
 # bounds further than this from the number, relative to it, are an answer in themselves: the interval, not the number
@@ -57,7 +57,7 @@ class RowOutcome:
         taken: what its names were taken as, and what could not be checked.
     """
 
-    row: Row
+    row: PublishedRow
     compared: tuple[Compared, ...] = ()
     refused: tuple[str, ...] = ()
     calibrating: bool = False
@@ -73,7 +73,7 @@ class RowOutcome:
 
 
 def check_rows(
-    rows: Sequence[Row], devices: Devices, *, calibrate_on: Sequence[str] = ()
+    rows: Sequence[PublishedRow], devices: Devices, *, calibrate_on: Sequence[str] = ()
 ) -> tuple[RowOutcome, ...]:
     """Predict every row that can be; rows named in `calibrate_on` calibrate their own setup and are not counted.
 
@@ -97,7 +97,7 @@ def count_inside(outcomes: Sequence[RowOutcome]) -> tuple[int, int]:
 
 
 def _calibrations(
-    rows: Sequence[Row], devices: Devices, names: Sequence[str]
+    rows: Sequence[PublishedRow], devices: Devices, names: Sequence[str]
 ) -> dict[Setup, CalibratedModel]:
     by_id = {row.id: row for row in reversed(rows)}
     twice = next((row.id for row in rows if "id" in row.faults and row.id in names), None)
@@ -108,7 +108,7 @@ def _calibrations(
         raise RowsError(
             f"calibrate: no row has the id {unknown[0]!r:.40}; ids are {', '.join(list(by_id)[:8])} ..."
         )
-    groups: dict[Setup, list[Row]] = {}
+    groups: dict[Setup, list[PublishedRow]] = {}
     for name in dict.fromkeys(names):
         row = by_id[name]
         reasons = refusals(row, devices)
@@ -118,7 +118,7 @@ def _calibrations(
     return {setup: _calibrated(group, devices) for setup, group in groups.items()}
 
 
-def _calibrated(group: Sequence[Row], devices: Devices) -> CalibratedModel:
+def _calibrated(group: Sequence[PublishedRow], devices: Devices) -> CalibratedModel:
     times = [
         [(row.tokens, row.number[name] or math.nan) for row in group if name in expected_numbers(row.kind)]
         for name in ("recompute_s", "load_s")
@@ -143,7 +143,7 @@ def _calibrated(group: Sequence[Row], devices: Devices) -> CalibratedModel:
 
 
 def _outcome(
-    row: Row, devices: Devices, fitted: Mapping[Setup, CalibratedModel], calibrating: bool
+    row: PublishedRow, devices: Devices, fitted: Mapping[Setup, CalibratedModel], calibrating: bool
 ) -> RowOutcome:
     reasons = refusals(row, devices)
     if reasons:
@@ -162,13 +162,13 @@ def _outcome(
     return RowOutcome(row, compared, calibrating=calibrating, calibrated=calibrated, taken=taken)
 
 
-def _arms_of(row: Row, found: CalibratedModel) -> list[ArmFit | None]:
+def _arms_of(row: PublishedRow, found: CalibratedModel) -> list[ArmFit | None]:
     """The fits of the arms that a row is compared in."""
     arms = {"recompute_s": found.recompute, "load_s": found.load}
     return [arms[name] for name in expected_numbers(row.kind) if name in arms] or list(arms.values())
 
 
-def _compare(row: Row, model: TimeModel) -> tuple[Compared, ...]:
+def _compare(row: PublishedRow, model: TimeModel) -> tuple[Compared, ...]:
     if row.kind == CROSSOVER:
         return (_compare_crossover(row, model),)
     if row.kind in RATES:
@@ -185,7 +185,7 @@ def _compare(row: Row, model: TimeModel) -> tuple[Compared, ...]:
     return tuple(found)
 
 
-def _compare_rate(row: Row, model: TimeModel) -> Compared:
+def _compare_rate(row: PublishedRow, model: TimeModel) -> Compared:
     """The bandwidth at which both arms tie; without an upper bound where the arms' bounds overlap."""
     stated = row.number["required_bw_gbps_decimal"] or 0.0
 
@@ -207,7 +207,7 @@ def load_seconds(model: TimeModel, num_tokens: int, pick: Pick = "value") -> flo
     return model.fixed_s(num_tokens, pick) + model.move_s(num_tokens, pick)
 
 
-def _compare_crossover(row: Row, model: TimeModel) -> Compared:
+def _compare_crossover(row: PublishedRow, model: TimeModel) -> Compared:
     stated = row.number["crossover_tokens"] or 0.0
     about = f"{row.text['system']} {row.text['conditions']}".lower()
     marginal = "marginal" in about

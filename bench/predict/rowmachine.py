@@ -4,8 +4,8 @@ from bench.catalog.devices.device_catalog import Devices
 from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.geometry import Geometry
 from bench.predict.cost_model import CostModel
-from bench.predict.machine_spec import Setting, build_model, say_memory
-from bench.predict.published import LOADING, Row
+from bench.predict.machine_spec import MachineSpec, build_model, say_memory
+from bench.predict.published import LOADING, PublishedRow
 from bench.predict.rates import find_storage_rate
 from bench.predict.rownames import find_model, is_called
 from bench.predict.rowtier import drive_name, say_unstated
@@ -16,7 +16,7 @@ MAX_EXCHANGE_SHARE = 0.5
 KV_TOLERANCE = 0.01
 
 
-def describe_row(row: Row, devices: Devices) -> CostModel:
+def describe_row(row: PublishedRow, devices: Devices) -> CostModel:
     """The cost model of the row's setup, uncalibrated.
 
     Raises:
@@ -26,7 +26,7 @@ def describe_row(row: Row, devices: Devices) -> CostModel:
     if model is None:
         raise CatalogError(f"model {row.text['model']!r:.60} is not in the catalogue")
     kv_dtype = _kv_dtype(row, model.geometry)
-    setting = Setting(
+    setting = MachineSpec(
         gpu=row.text["gpu"],
         num_gpus=row.num_gpus,
         dtype=row.dtype,
@@ -37,7 +37,7 @@ def describe_row(row: Row, devices: Devices) -> CostModel:
     return build_model(model, setting, devices)
 
 
-def _catalogued(row: Row, devices: Devices) -> str | None:
+def _catalogued(row: PublishedRow, devices: Devices) -> str | None:
     """The name of the drive, network or store of the catalogue that the row's tier is; None where it says more or less."""
     tier, name = row.tier, drive_name(row.text["load_tier"])
     if tier.bytes_per_s is not None or tier.in_memory or tier.doubt or not name:
@@ -49,7 +49,7 @@ def _catalogued(row: Row, devices: Devices) -> str | None:
     return name
 
 
-def say_taken(row: Row, devices: Devices) -> tuple[str, ...]:
+def say_taken(row: PublishedRow, devices: Devices) -> tuple[str, ...]:
     """What the row's names were taken as where the catalogue has them in other words, and what was not checked."""
     gpu, model = devices.find_gpu(row.text["gpu"]), find_model(row.text["model"])
     said = [] if gpu.is_called(row.text["gpu"]) else [f"GPU {row.text['gpu']!r:.60} taken as {gpu.name}"]
@@ -65,7 +65,7 @@ def say_taken(row: Row, devices: Devices) -> tuple[str, ...]:
     return (*said, *say_memory(gpu))
 
 
-def _kv_dtype(row: Row, geometry: Geometry) -> str:
+def _kv_dtype(row: PublishedRow, geometry: Geometry) -> str:
     """The KV dtype whose bytes per token are those of the row; 2 bytes where the row does not say."""
     stated = row.number["derived_kv_bytes_per_token"]
     if stated is None:
@@ -77,7 +77,7 @@ def _kv_dtype(row: Row, geometry: Geometry) -> str:
     raise CatalogError(f"KV bytes per token are {stated:.0f} in the row and {ours} by the model's dimensions")
 
 
-def require_modelled(row: Row, base: CostModel) -> None:
+def require_modelled(row: PublishedRow, base: CostModel) -> None:
     """Refuse what the formulas leave out.
 
     Raises:
@@ -94,7 +94,7 @@ def require_modelled(row: Row, base: CostModel) -> None:
         raise CatalogError("the rate between the GPUs is unknown, and the row has several")
 
 
-def require_storage(row: Row, devices: Devices) -> None:
+def require_storage(row: PublishedRow, devices: Devices) -> None:
     """Refuse a load from where nobody knows how fast it is.
 
     Raises:

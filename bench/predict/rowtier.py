@@ -41,7 +41,7 @@ KIND_OF_DRIVE = re.compile(r"\b(?:nvme|ssd|drive)\b", re.I)
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class RowTier:
     """What a row says of its storage.
 
     Args:
@@ -57,10 +57,10 @@ class Tier:
     in_bits: bool = False
 
 
-def read_tier(words: str, stated: float | None) -> Tier:
+def read_tier(words: str, stated: float | None) -> RowTier:
     """The tier that a row names: the rate of its column, decimal GB/s, goes before all that the words say."""
     if stated is not None:
-        return Tier(stated * 1e9)
+        return RowTier(stated * 1e9)
     in_bits = RATE.search(words) is None and LINK.search(words) is None
     rate = RATE_IN_BITS if in_bits else RATE
     mentions = list(rate.finditer(words))
@@ -68,13 +68,13 @@ def read_tier(words: str, stated: float | None) -> Tier:
     beside = BESIDE_MEMORY.search(rate.sub("", words)) if in_memory else None
     if beside is not None:
         why = f"{words!r:.60} is not the memory of the host alone ({beside[0]!r})"
-        return Tier(doubt=f"{why}: give its rate in {COLUMN}")
+        return RowTier(doubt=f"{why}: give its rate in {COLUMN}")
     if not mentions:
-        return Tier(in_memory=in_memory)
+        return RowTier(in_memory=in_memory)
     found = _find_certain(words, mentions, rate)
     if isinstance(found, str):
-        return Tier(doubt=f"{words!r:.60} does not give one plain rate ({found}): give it in {COLUMN}")
-    return Tier(found, in_bits=in_bits)
+        return RowTier(doubt=f"{words!r:.60} does not give one plain rate ({found}): give it in {COLUMN}")
+    return RowTier(found, in_bits=in_bits)
 
 
 def say_unstated(words: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bench.record.read_setting import Setting
+from bench.record.read_setting import ReadSetting
 from bench.record.run import RunRecord
 from bench.record.sample import Sample
 
@@ -79,11 +79,11 @@ class SearchSpace:
     Args:
         default: what is used unless another one is proved faster.
         allowed: all settings, the default among them.
-        axes: in the order to look at them: fields of `Setting` that change together.
+        axes: in the order to look at them: fields of `ReadSetting` that change together.
     """
 
-    default: Setting
-    allowed: frozenset[Setting]
+    default: ReadSetting
+    allowed: frozenset[ReadSetting]
     axes: tuple[tuple[str, ...], ...]
 
 
@@ -96,7 +96,7 @@ class PassOver:
         left_share: share of the time for the search that is left.
     """
 
-    bytes_per_s: Mapping[Setting, float]
+    bytes_per_s: Mapping[ReadSetting, float]
     left_share: float
 
 
@@ -104,12 +104,14 @@ class PassOver:
 class Choice:
     """The setting to use, and why."""
 
-    setting: Setting
+    setting: ReadSetting
     reason: str
 
 
 class SearchPolicy(Protocol):
     """Decides which settings are tried, and which one is used."""
 
-    def __call__(self, space: SearchSpace, *, seed: int) -> Generator[tuple[Setting, ...], PassOver, Choice]:
+    def __call__(
+        self, space: SearchSpace, *, seed: int
+    ) -> Generator[tuple[ReadSetting, ...], PassOver, Choice]:
         """Gives the settings of the next pass in the order to try them, is sent what came of it; returns the choice."""

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bench.record.plan import Plan
 
 
-class Setting(BaseModel):
+class ReadSetting(BaseModel):
     """How files are read.
 
     Args:
@@ -50,7 +50,7 @@ class SettingTrial(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    setting: Setting
+    setting: ReadSetting
     bytes_per_s: tuple[float, ...] = ()
     failed: str | None = None
 
@@ -69,14 +69,14 @@ class SettingSearch(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    chosen: Setting | None = None
-    default: Setting | None = None
+    chosen: ReadSetting | None = None
+    default: ReadSetting | None = None
     reason: str
     trials: tuple[SettingTrial, ...] = ()
     prefix_tokens: int | None = None
     seconds: float | None = None
 
-    def bytes_per_s(self, setting: Setting) -> float | None:
+    def bytes_per_s(self, setting: ReadSetting) -> float | None:
         """Median rate of one of the settings; None where nothing was read with it."""
         rates = [rate for trial in self.trials if trial.setting == setting for rate in trial.bytes_per_s]
         return statistics.median(rates) if rates else None

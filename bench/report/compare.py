@@ -61,7 +61,7 @@ class DifferentMachinesError(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ComparedResult:
     """One run with its samples and what was derived from them."""
 
     run: RunRecord
@@ -116,7 +116,7 @@ def _plain(name: str, value: object) -> str:
     return format_fact(value)
 
 
-def compare(results: Sequence[Result]) -> Comparison:
+def compare(results: Sequence[ComparedResult]) -> Comparison:
     """Every spot of every result.
 
     Raises:
@@ -163,7 +163,7 @@ def _say_reading(info: SeriesInfo) -> str:
     return ", ".join(f"{name} {format_fact(value)}" for name, value in said.items())
 
 
-def differing_questions(results: Sequence[Result]) -> list[str]:
+def differing_questions(results: Sequence[ComparedResult]) -> list[str]:
     """A line for each part of the question that is not the same in all runs: their times are then of other things."""
     runs = [result.run for result in results]
     asked: dict[str, list[str]] = {
@@ -204,7 +204,7 @@ def _say_depth(samples: Sequence[Sample]) -> str:
     )
 
 
-def _say_cache(result: Result, series: str) -> str:
+def _say_cache(result: ComparedResult, series: str) -> str:
     """The proven page-cache state of what counts; none where nothing does, or no page cache is on the way."""
     state = cache_state(result.run, result.samples, series=series)
     in_memory = find_place(result.run, series) == "host memory"
@@ -212,7 +212,7 @@ def _say_cache(result: Result, series: str) -> str:
     return state or ("unverified" if counts and not in_memory else MISSING)
 
 
-def _rows(result: Result) -> Iterator[tuple[str, ...]]:
+def _rows(result: ComparedResult) -> Iterator[tuple[str, ...]]:
     """A row for each spot of each load series, but for those beside its answer of which nothing can be said."""
     run, depth = result.run, _say_depth(result.samples)
     for series in load_series(run, result.analysis):
@@ -224,7 +224,7 @@ def _rows(result: Result) -> Iterator[tuple[str, ...]]:
             yield (*_row(result, spot), depth, ", ".join(suspects) or MISSING)
 
 
-def _row(result: Result, spot: SweetSpot) -> tuple[str, ...]:
+def _row(result: ComparedResult, spot: SweetSpot) -> tuple[str, ...]:
     run = result.run
     return (
         printable(run.run_id),

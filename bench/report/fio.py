@@ -12,7 +12,7 @@ from bench.estimate.tiers import find_place
 from bench.record.run import RunRecord
 from bench.record.sample import Sample
 from bench.record.units import MISSING, printable
-from bench.report.fio_match import Reading, differences, most_reads_by_length, reading_of, say_sizes
+from bench.report.fio_match import FioReading, differences, most_reads_by_length, reading_of, say_sizes
 from bench.report.text.terminal import align
 from kvio.errors import UserError
 from kvio.layout.fio_job import read_description
@@ -70,7 +70,7 @@ class FioFigures:
 
     name: str
     engine: str | None
-    reading: Reading
+    reading: FioReading
     bytes_per_s: float
     latency_p50_s: float | None
     latency_p99_s: float | None
@@ -125,7 +125,7 @@ def _figures(path: Path, job: _Job, options: dict[str, str]) -> FioFigures:
     )
 
 
-def _reading(path: Path, job: _Job, options: dict[str, str]) -> Reading:
+def _reading(path: Path, job: _Job, options: dict[str, str]) -> FioReading:
     """How a job read: what it says of itself counts only while its reads are of the size that it says."""
     said = read_description(job.desc)
     read_bytes = job.read.io_bytes / job.read.total_ios
@@ -136,7 +136,7 @@ def _reading(path: Path, job: _Job, options: dict[str, str]) -> Reading:
         sizes = {name: int(said[name]) for name in ("chunk_bytes", "request_bytes")} if known else {}
     except (ValueError, KeyError) as error:
         raise FioError(f"{path}: job {printable(job.jobname)}: not the options of a job: {error}") from None
-    return Reading(
+    return FioReading(
         model=said.get("model") if known else None,
         layout=said.get("layout") if known else None,
         chunk_bytes=sizes.get("chunk_bytes"),
@@ -205,12 +205,12 @@ def compare_fio(
     return "\n".join(align(rows, left_columns=LEFT_COLUMNS)), alike
 
 
-def find_alike(jobs: Sequence[FioFigures], reading: Reading) -> tuple[FioFigures, ...]:
+def find_alike(jobs: Sequence[FioFigures], reading: FioReading) -> tuple[FioFigures, ...]:
     """The jobs that read as a series of a sweep did."""
     return tuple(job for job in jobs if not differences(job.reading, reading))
 
 
-def _row(point: Point, jobs: Sequence[FioFigures], reading: Reading) -> tuple[str, ...]:
+def _row(point: Point, jobs: Sequence[FioFigures], reading: FioReading) -> tuple[str, ...]:
     rate = point.bytes_per_s
     alike = [job.bytes_per_s for job in find_alike(jobs, reading)]
     share = MISSING if rate is None or not alike else f"{rate.value / max(alike):.2f}"

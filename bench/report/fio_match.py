@@ -14,7 +14,7 @@ NEAR = 0.01  # sizes this near are the same: a header or a shorter last read mov
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FioReading:
     """How something read.
 
     Args:
@@ -57,7 +57,7 @@ def most_reads_by_length(run: RunRecord, samples: Iterable[Sample], series: str)
     return most
 
 
-def reading_of(run: RunRecord, series: str, num_reads: int | None = None) -> Reading:
+def reading_of(run: RunRecord, series: str, num_reads: int | None = None) -> FioReading:
     """How a load series of a sweep read, in loads of at most so many reads."""
     settings = run.series[series].settings if series in run.series else {}
     request = settings.get("request_bytes")
@@ -66,7 +66,7 @@ def reading_of(run: RunRecord, series: str, num_reads: int | None = None) -> Rea
         str(settings.get("preset"))
     )  # a read then ends with each plane, whatever the request
     cache = settings.get("cache_state")
-    return Reading(
+    return FioReading(
         model=run.model_name,
         layout=settings.get("preset"),
         chunk_bytes=settings.get("chunk_bytes"),
@@ -78,7 +78,7 @@ def reading_of(run: RunRecord, series: str, num_reads: int | None = None) -> Rea
     )
 
 
-def differences(fio: Reading, sweep: Reading) -> tuple[str, ...]:
+def differences(fio: FioReading, sweep: FioReading) -> tuple[str, ...]:
     """What fio did otherwise, each as "fio's, sweep's"; empty where both read alike.
 
     A job that says whose chunks it reads must read the same ones; any other, reads of the same size.

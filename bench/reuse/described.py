@@ -7,10 +7,10 @@ from bench.estimate.results import Crossing, Verdict
 from bench.predict.cost_model import TimeModel
 from bench.predict.prediction import SHORTEST, find_doubts, find_whole, gap_whole, verdict_of
 from bench.predict.sweep_model import curve_of
-from bench.reuse.savings import CostCurves, Prices
+from bench.reuse.savings import CostCurves, HitPrices
 
 
-def prices_of_model(model: TimeModel, *, longest: int, num_gpus: int = 1) -> Prices:
+def prices_of_model(model: TimeModel, *, longest: int, num_gpus: int = 1) -> HitPrices:
     """What the cost model says that recomputing and loading cost, and from which prefix on loading is faster.
 
         T(n) = recompute_s(n)      F(n) = fixed_s(n)      L(n) = fixed_s(n) + move_s(n)
@@ -35,7 +35,7 @@ def prices_of_model(model: TimeModel, *, longest: int, num_gpus: int = 1) -> Pri
     tokens = {"load_always_wins": 0.0, "recompute_always_wins": math.inf}.get(verdict)
     if verdict == "crossover" and crossings[0].load_wins_beyond:
         tokens = crossings[0].tokens.value
-    return Prices(
+    return HitPrices(
         curves=curves,
         crossover_tokens=tokens,
         source=f"the cost model, nothing was measured: {model.label}",

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.reuse.pools import Job, Runner
+from bench.reuse.pools import PoolJob, Runner
 from bench.reuse.trace import IntArray
 from kvio.errors import UserError
 
@@ -69,7 +69,7 @@ def _require_answer(address: str) -> None:
         raise FleetError(f"no Ray at {address}: {error}; try --ray local") from error
 
 
-def _run(ray: Any, jobs: Sequence[Job]) -> Iterator[list[IntArray]]:  # noqa: ANN401
+def _run(ray: Any, jobs: Sequence[PoolJob]) -> Iterator[list[IntArray]]:  # noqa: ANN401
     """Results in the order of the jobs; each trace is sent once."""
     remote = ray.remote(num_cpus=1)(run_job)
     traces = {id(job.part): ray.put(job.part) for job in jobs}
@@ -87,4 +87,4 @@ def _run(ray: Any, jobs: Sequence[Job]) -> Iterator[list[IntArray]]:  # noqa: AN
 
 def run_job(part: Any, policy: Any, capacities_tokens: Any, unit: Any) -> list[IntArray]:  # noqa: ANN401
     """One job on the machine that it was sent to."""
-    return Job(part, policy, capacities_tokens, unit).run()
+    return PoolJob(part, policy, capacities_tokens, unit).run()

@@ -10,9 +10,9 @@ import pandas as pd
 
 from bench.predict.curve import Curve, FloatArray
 from bench.reuse.eviction import ORIGIN, most_hit_tokens, require_policy
-from bench.reuse.pools import Job, Pool, Runner, join_parts, pool_jobs, run_here, shared_pool
-from bench.reuse.savings import CostCurves, Prices, finish_seconds, outside_range, price_hits
-from bench.reuse.tier_hits import Tier, TierHits, simulate_tiers
+from bench.reuse.pools import Pool, PoolJob, Runner, join_parts, pool_jobs, run_here, shared_pool
+from bench.reuse.savings import CostCurves, HitPrices, finish_seconds, outside_range, price_hits
+from bench.reuse.tier_hits import CacheTier, TierHits, simulate_tiers
 from bench.reuse.trace import IntArray, Trace, Unit
 
 COLUMNS = ["pool", "policy", "capacity_tokens", "hit_ratio", "share_of_max"]
@@ -34,7 +34,7 @@ def hit_table(
     *,
     unit: Unit = "tokens",
     pools: Sequence[Pool] = (),
-    prices: Prices | None = None,
+    prices: HitPrices | None = None,
     run: Runner = run_here,
 ) -> pd.DataFrame:
     """One row per policy, pool and capacity: COLUMNS, and those of `price_hits` when prices are given; modelled.
@@ -60,7 +60,7 @@ def hit_table(
     total = int(trace.input_tokens.sum())
     most = {pool.name: sum(int(most_hit_tokens(part.trace).sum()) for part in pool.parts) for pool in cuts}
     best = most["shared"] if "shared" in most else int(most_hit_tokens(trace).sum())
-    jobs: list[Job] = []
+    jobs: list[PoolJob] = []
     for name in names:
         for pool in cuts:
             jobs += pool_jobs(pool, name, capacities_tokens=capacities_tokens, unit=unit)
@@ -122,7 +122,7 @@ def request_seconds(
 
 def depth_table(
     trace: Trace,
-    tiers: Sequence[Tier],
+    tiers: Sequence[CacheTier],
     *,
     rounds: IntArray | None = None,
     instances: IntArray | None = None,

@@ -40,7 +40,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PoolJob:
     """One policy over the requests of one pool, at several capacities: needs nothing of any other job."""
 
     part: Part
@@ -55,10 +55,10 @@ class Job:
         )
 
 
-Runner = Callable[[Sequence[Job]], Iterable[list[IntArray]]]
+Runner = Callable[[Sequence[PoolJob]], Iterable[list[IntArray]]]
 
 
-def run_here(jobs: Sequence[Job]) -> Iterator[list[IntArray]]:
+def run_here(jobs: Sequence[PoolJob]) -> Iterator[list[IntArray]]:
     """Run the jobs one after the other in this process; results in their order."""
     return (job.run() for job in jobs)
 
@@ -86,10 +86,10 @@ def pool_per_instance(trace: Trace, instances: IntArray, num_instances: int) -> 
     )
 
 
-def pool_jobs(pool: Pool, policy: Policy, *, capacities_tokens: Sequence[int], unit: Unit) -> list[Job]:
+def pool_jobs(pool: Pool, policy: Policy, *, capacities_tokens: Sequence[int], unit: Unit) -> list[PoolJob]:
     """One job for each part of the pool."""
     each = tuple(pool.capacity_of_each(capacity) for capacity in capacities_tokens)
-    return [Job(part, policy, each, unit) for part in pool.parts]
+    return [PoolJob(part, policy, each, unit) for part in pool.parts]
 
 
 def join_parts(pool: Pool, results: Iterator[list[IntArray]], num_requests: int) -> list[IntArray]:

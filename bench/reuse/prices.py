@@ -11,7 +11,7 @@ from bench.estimate.results import Analysis, Point, SweetSpot, choose_series
 from bench.predict.curve import Curve, MeasuredCurve
 from bench.predict.sweep_model import SweepModel, curve_of
 from bench.record.run import RunRecord
-from bench.reuse.savings import CostCurves, Prices
+from bench.reuse.savings import CostCurves, HitPrices
 from kvio.errors import UserError
 
 COLUMNS = ("prefix_tokens", "recompute_s", "load_s")
@@ -23,7 +23,7 @@ class CurveError(UserError, ValueError):
     """Times that make no curve; the message says where."""
 
 
-def read_prices(path: Path) -> Prices:
+def read_prices(path: Path) -> HitPrices:
     """Prices from a CSV file with COLUMNS, and first_token_s where load_s contains that step; C* from the curves.
 
     Raises:
@@ -63,14 +63,14 @@ def _read_point(path: Path, line: int, *, row: dict[str, str], names: Sequence[s
     return tuple(values)
 
 
-def _prices_of(points: Sequence[tuple[float, ...]], *, source: str, crossover: float | None) -> Prices:
+def _prices_of(points: Sequence[tuple[float, ...]], *, source: str, crossover: float | None) -> HitPrices:
     """Prices through (tokens, recompute_s, load_s[, first_token_s]) with rising tokens."""
     tokens = tuple(int(point[0]) for point in points)
     if any(after <= before for before, after in pairwise(tokens)):
         raise CurveError(f"{source}: prefix_tokens must rise from line to line")
     columns = [MeasuredCurve(tokens, tuple(point[i] for point in points)) for i in range(1, len(points[0]))]
     curves = CostCurves(columns[0], columns[1], measured_range=(tokens[0], tokens[-1]))
-    return Prices(
+    return HitPrices(
         curves=replace(curves, first_token_s=columns[2]) if len(columns) > 2 else curves,
         crossover_tokens=crossover,
         source=source,
@@ -84,7 +84,7 @@ def prices_of_sweep(
     series: str | None,
     source: str,
     beyond: SweepModel | None = None,
-) -> Prices:
+) -> HitPrices:
     """Prices measured by a sweep: its points, outside of their lengths the model calibrated on it, and its C*.
 
     Args:
@@ -124,7 +124,7 @@ def prices_of_sweep(
     )
 
 
-def _extend(prices: Prices, model: SweepModel) -> Prices:
+def _extend(prices: HitPrices, model: SweepModel) -> HitPrices:
     """The same prices, by the model outside of the lengths measured."""
 
     def extend(measured: Curve, seconds_at: Callable[[int], float]) -> Curve:

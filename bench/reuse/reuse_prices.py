@@ -10,18 +10,18 @@ from bench.catalog.models.kv_capacity import Cache, StoredBytes
 from bench.catalog.models.resolve import resolve_model
 from bench.estimate.analysis import analyse
 from bench.predict.curve import Curve
-from bench.predict.machine_spec import Setting, build_model
+from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.sweep_model import fit_beyond
 from bench.record.plan import PlanError
 from bench.record.run import RunRecord, find_ranks, read_run
 from bench.record.samples_csv import read_samples
 from bench.reuse.described import prices_of_model
 from bench.reuse.prices import prices_of_sweep, read_prices
-from bench.reuse.savings import Prices, fetch_seconds
-from bench.reuse.tier_hits import Tier
+from bench.reuse.savings import HitPrices, fetch_seconds
+from bench.reuse.tier_hits import CacheTier
 
 LONGEST = 131_072  # tokens up to which C* is looked for when the model does not say how long a prompt may be
-TieredRate = tuple[Tier, float | None]  # a tier, and its rate in bytes per second
+TieredRate = tuple[CacheTier, float | None]  # a tier, and its rate in bytes per second
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def find_prices(
     *,
     series: str | None,
     num_gpus: int | None,
-) -> Prices | None:
+) -> HitPrices | None:
     """What recomputing and loading cost, from a sweep, a table or a described machine; None when none is named.
 
     Raises:
@@ -118,7 +118,7 @@ def find_prices(
     return replace(prices, num_gpus=ranks, notices=(*prices.notices, why) if why else prices.notices)
 
 
-def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> Prices:
+def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> HitPrices:
     """Modelled prices; the GPUs are its tensor-parallel ranks."""
     if machine.model is None or machine.gpu is None:
         raise PlanError("--gpu needs the model that it runs: add --model, such as --model llama-3.1-8b")
@@ -129,7 +129,7 @@ def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> Prices:
             "name the storage that hits are loaded from: --ssd NAME, --ssd dram, or --bandwidth 10GB/s"
         )
     model = resolve_model(machine.model)
-    setting = Setting(
+    setting = MachineSpec(
         gpu=machine.gpu,
         num_gpus=num_gpus,
         dtype=machine.dtype,
@@ -143,7 +143,7 @@ def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> Prices:
 
 
 def find_fetches(
-    tiers: Sequence[TieredRate], prices: Prices | None, stored: StoredBytes
+    tiers: Sequence[TieredRate], prices: HitPrices | None, stored: StoredBytes
 ) -> Mapping[str, Curve]:
     """Seconds to bring tokens from each tier below the first: at its rate, else as the load curve says."""
     fetches: dict[str, Curve] = {}
@@ -159,7 +159,7 @@ def find_fetches(
     return fetches
 
 
-def _fetch_curve(rate: float | None, prices: Prices, stored: StoredBytes) -> Curve:
+def _fetch_curve(rate: float | None, prices: HitPrices, stored: StoredBytes) -> Curve:
     """At a rate: every plane of the tokens, and the states that the prefix is gone on from."""
     if rate is None or stored.per_token is None:
         return lambda tokens: fetch_seconds(tokens, prices.curves)

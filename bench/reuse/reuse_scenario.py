@@ -11,8 +11,8 @@ from bench.record.units import parse_bytes, parse_rate
 from bench.reuse.eviction import Policy, capacity_in_tokens, require_policy
 from bench.reuse.fleet import require_ray
 from bench.reuse.reuse_prices import TieredRate, find_fetches
-from bench.reuse.savings import Prices
-from bench.reuse.tier_hits import Tier, WritePolicy, require_tiers
+from bench.reuse.savings import HitPrices
+from bench.reuse.tier_hits import CacheTier, WritePolicy, require_tiers
 from bench.reuse.trace import Unit
 
 FIGURE_FORMS = (".png", ".svg", ".pdf")
@@ -33,7 +33,7 @@ class Question:
     """Everything asked, beside the workload; `capacities_tokens` is None when we choose them."""
 
     stored: StoredBytes
-    prices: Prices | None
+    prices: HitPrices | None
     unit: Unit
     policies: tuple[Policy, ...]
     capacities_tokens: tuple[int, ...] | None
@@ -145,7 +145,7 @@ def parse_tier(text: str, kv_bytes_per_token: float | None) -> TieredRate:
                     f"--tier {text!r}: {word!r} is none of through, back, selective, shared, or a rate like 3GB/s"
                 ) from None
     capacity_tokens = parse_capacity(size, kv_bytes_per_token, flag=f"--tier {name.strip()}")
-    return Tier(name.strip(), capacity_tokens, write, shared), rate
+    return CacheTier(name.strip(), capacity_tokens, write, shared), rate
 
 
 def require_outputs(csv: Path | None, plot: Path | None) -> None:

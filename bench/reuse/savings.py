@@ -56,7 +56,7 @@ class CostCurves:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class HitPrices:
     """What recomputing and loading cost, and from which prefix on prefixes are loaded.
 
     Args:
@@ -187,7 +187,7 @@ def total_costs(costs: pd.DataFrame, num_gpus: int = 1) -> pd.DataFrame:
     return table
 
 
-def price_hits(input_tokens: IntArray, hit_tokens: IntArray, prices: Prices) -> dict[str, float]:
+def price_hits(input_tokens: IntArray, hit_tokens: IntArray, prices: HitPrices) -> dict[str, float]:
     """Totals over all requests, by column of a table: `<strategy>_saved_s` and `_gpu_saved_s`; modelled."""
     costs = request_costs(
         input_tokens, hit_tokens, curves=prices.curves, crossover_tokens=prices.crossover_tokens

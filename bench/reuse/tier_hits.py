@@ -29,7 +29,7 @@ WritePolicy = Literal["through", "selective", "back"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class CacheTier:
     """One level of the cache.
 
     Args:
@@ -92,7 +92,7 @@ class _Pool:
 class _Path:
     """The pools that one instance sees, from the top."""
 
-    def __init__(self, tiers: Sequence[Tier], pools: Sequence[_Pool]) -> None:
+    def __init__(self, tiers: Sequence[CacheTier], pools: Sequence[_Pool]) -> None:
         self.tiers = tiers
         self.pools = pools
 
@@ -126,7 +126,7 @@ class _Path:
                 self._write(below, victim, tokens=size)
 
 
-def _make_paths(tiers: Sequence[Tier], num_instances: int) -> list[_Path]:
+def _make_paths(tiers: Sequence[CacheTier], num_instances: int) -> list[_Path]:
     common = [_Pool(tier.capacity_tokens) if tier.shared else None for tier in tiers]
     return [
         _Path(
@@ -140,7 +140,7 @@ def _make_paths(tiers: Sequence[Tier], num_instances: int) -> list[_Path]:
     ]
 
 
-def require_tiers(tiers: Sequence[Tier]) -> None:
+def require_tiers(tiers: Sequence[CacheTier]) -> None:
     """Stop on tiers that cannot be stacked."""
     if not tiers:
         raise ValueError("at least one tier is needed")
@@ -156,7 +156,9 @@ def require_tiers(tiers: Sequence[Tier]) -> None:
             raise ValueError(f"tier {lower.name} belongs to one instance but lies below shared {upper.name}")
 
 
-def simulate_tiers(trace: Trace, tiers: Sequence[Tier], *, instances: IntArray | None = None) -> TierHits:
+def simulate_tiers(
+    trace: Trace, tiers: Sequence[CacheTier], *, instances: IntArray | None = None
+) -> TierHits:
     """Hit tokens of each request by tier, from a cold start; modelled.
 
     Args:

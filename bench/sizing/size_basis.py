@@ -14,7 +14,7 @@ from bench.estimate.results import fullest_series
 from bench.predict.bounded import Pick
 from bench.predict.cost_model import CostModel, TimeModel
 from bench.predict.curve import MeasuredCurve
-from bench.predict.machine_spec import Setting, build_model
+from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.sweep_model import fit_beyond
 from bench.record.run import find_ranks, read_run
 from bench.record.samples_csv import read_samples
@@ -51,7 +51,7 @@ def read_basis(
     sweep: Path | None,
     *,
     throughput: float | None,
-    machine: Setting | None,
+    machine: MachineSpec | None,
     devices: Devices,
     kv_dtype: str | None,
     tp: int | None,
@@ -107,7 +107,7 @@ def _swept(sweep: Path, kv_dtype: str | None, *, tp: int | None, measured_gpus: 
     )
 
 
-def _described(model: str, machine: Setting, devices: Devices) -> Basis:
+def _described(model: str, machine: MachineSpec, devices: Devices) -> Basis:
     known = resolve_model(model)
     cost = build_model(known, machine, devices)
     kept = Cache(known, machine.kv_dtype, machine.num_gpus)

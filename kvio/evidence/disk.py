@@ -22,7 +22,7 @@ GENERATIONS = {rate: number for number, rate in enumerate(LANE_BYTES_PER_S, star
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PcieLink:
     """A PCI Express link: its generation (1 to 6) and its number of lanes."""
 
     generation: int
@@ -35,7 +35,7 @@ class Link:
         return LANE_BYTES_PER_S[rate] * self.width
 
 
-def find_link(disk: Path) -> Link | None:
+def find_link(disk: Path) -> PcieLink | None:
     """The narrowest hop above the device at `disk`, a resolved folder in sysfs; None when no hop is known.
 
     A hop counts with its fastest generation and its present width: an idle link may run slower to save
@@ -54,7 +54,7 @@ def _controller(disk: Path) -> Path:
     return controllers[0].resolve() if len(controllers) == 1 else disk
 
 
-def _read_link(folder: Path) -> Link | None:
+def _read_link(folder: Path) -> PcieLink | None:
     try:
         speed = (folder / "max_link_speed").read_text()
         width = (folder / "current_link_width").read_text()
@@ -64,7 +64,7 @@ def _read_link(folder: Path) -> Link | None:
     generation = GENERATIONS.get(float(found[1])) if found else None
     lanes = int(width) if width.strip().isdigit() else 0
     # 63 and 255 are what the kernel reports for "unknown"
-    return Link(generation, lanes) if generation is not None and 0 < lanes <= 32 else None
+    return PcieLink(generation, lanes) if generation is not None and 0 < lanes <= 32 else None
 
 
 UNPROVED = {  # by transport: what comes from there was perhaps in memory all along, here or elsewhere
@@ -105,7 +105,7 @@ class PhysicalDevice:
     transport: str | None = None
     rotational: bool | None = None
     logical_block_bytes: int | None = None
-    link: Link | None = None
+    link: PcieLink | None = None
     numa_node: int | None = None
     counts_reads: bool = True
     behind_loop: bool = False

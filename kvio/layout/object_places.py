@@ -9,7 +9,7 @@ CONTAINER_PREFIX = "chunk-container-"  # of files that hold several objects, one
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ObjectPlace:
     """Where one object begins."""
 
     path: Path
@@ -28,18 +28,18 @@ class Places:
             None if container_bytes is None else max(1, container_bytes // geometry.stride_bytes)
         )
 
-    def of(self, chunk_id: int) -> tuple[Place, ...]:
+    def of(self, chunk_id: int) -> tuple[ObjectPlace, ...]:
         """Where each object of one chunk lies."""
         return tuple(self._place(chunk_id, part.number) for part in self._geometry.objects)
 
-    def _place(self, chunk_id: int, object_number: int) -> Place:
+    def _place(self, chunk_id: int, object_number: int) -> ObjectPlace:
         count = len(self._geometry.objects)
         if self._slots_per_file is None:
             suffix = "" if count == 1 else f"-{object_number:03d}"
-            return Place(self._directory / f"chunk-{chunk_id:06d}{suffix}.kv", 0)
+            return ObjectPlace(self._directory / f"chunk-{chunk_id:06d}{suffix}.kv", 0)
         file_number, slot = divmod(chunk_id * count + object_number, self._slots_per_file)
         path = self._directory / f"{CONTAINER_PREFIX}{file_number:04d}.kv"
-        return Place(path, slot * self._geometry.stride_bytes)
+        return ObjectPlace(path, slot * self._geometry.stride_bytes)
 
     def file_bytes(self) -> dict[Path, int]:
         """Every file, and its size."""

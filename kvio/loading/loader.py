@@ -12,7 +12,7 @@ import torch
 
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.loading.blocks import KVBlocks
-from kvio.loading.read_plan import Job
+from kvio.loading.read_plan import ChunkRead
 from kvio.loading.reader_thread import Lane, TakeJob, Tally, take_first
 from kvio.loading.transfer import make_transfer
 from kvio.os_errors import needing_threads
@@ -110,7 +110,7 @@ class ChunkLoader:
         self._lanes.append(lane)
         lane.start()
 
-    def load(self, blocks: KVBlocks, jobs: Sequence[Job]) -> LoadSplit:
+    def load(self, blocks: KVBlocks, jobs: Sequence[ChunkRead]) -> LoadSplit:
         """Do all jobs; what they bring has arrived in `blocks` when this returns.
 
         Raises:

@@ -69,7 +69,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ChunkRead:
     """What one thread reads of one file without a pause.
 
     Args:
@@ -99,7 +99,7 @@ def plan_jobs(
     first_token: int,
     prefix_tokens: int,
     state_id: int | None = None,
-) -> tuple[Job, ...]:
+) -> tuple[ChunkRead, ...]:
     """The jobs that bring tokens [first_token, prefix_tokens) in, front to back, then the states.
 
     Args:
@@ -121,7 +121,9 @@ def plan_jobs(
     return tuple(jobs)
 
 
-def _chunk_job(store: ChunkStore, unit: ByteRange, *, index: int, chunk_id: int, prefix_tokens: int) -> Job:
+def _chunk_job(
+    store: ChunkStore, unit: ByteRange, *, index: int, chunk_id: int, prefix_tokens: int
+) -> ChunkRead:
     geometry = store.geometry
     holder = geometry.objects[unit.object_number]
     start = holder.payload_offset + unit.file_offset - holder.header_bytes
@@ -142,7 +144,7 @@ def _chunk_job(store: ChunkStore, unit: ByteRange, *, index: int, chunk_id: int,
         and (planes := part.planes_within(start, start + unit.num_bytes))
     )
     place = store.places(chunk_id)[unit.object_number]
-    return Job(
+    return ChunkRead(
         place.path, chunk_id, start, _reads(geometry, unit, path=place.path, base=place.offset), pieces
     )
 
@@ -154,11 +156,11 @@ def _reads(geometry: ChunkGeometry, unit: ByteRange, *, path: Path, base: int) -
     )
 
 
-def _state_job(geometry: ChunkGeometry, path: Path, unit: ByteRange) -> Job:
+def _state_job(geometry: ChunkGeometry, path: Path, unit: ByteRange) -> ChunkRead:
     start = unit.file_offset
     num_tokens = min(unit.num_bytes, geometry.layout.state_bytes - start)
     piece = Piece(None, range(1), 0, num_tokens, 1, start, num_tokens)
-    return Job(path, None, start, _state_reads(geometry, path, unit), (piece,))
+    return ChunkRead(path, None, start, _state_reads(geometry, path, unit), (piece,))
 
 
 def _state_reads(geometry: ChunkGeometry, path: Path, unit: ByteRange) -> tuple[Read, ...]:
@@ -169,14 +171,14 @@ def _state_reads(geometry: ChunkGeometry, path: Path, unit: ByteRange) -> tuple[
     )
 
 
-def by_chunk(jobs: Sequence[Job]) -> Iterator[tuple[int, list[Job]]]:
+def by_chunk(jobs: Sequence[ChunkRead]) -> Iterator[tuple[int, list[ChunkRead]]]:
     """The jobs of each chunk, which several threads may share; states are left out."""
     for chunk_id, found in groupby(jobs, lambda job: job.chunk_id):
         if chunk_id is not None:
             yield chunk_id, list(found)
 
 
-def collect(job: Job, blocks: KVBlocks, payload: Bytes) -> None:
+def collect(job: ChunkRead, blocks: KVBlocks, payload: Bytes) -> None:
     """Copy what `job` brought in back out of the blocks, to where it lies in the chunk's payload.
 
     A payload is whole only after all jobs of its chunk (`by_chunk`).
@@ -186,7 +188,7 @@ def collect(job: Job, blocks: KVBlocks, payload: Bytes) -> None:
         np.copyto(piece.within(payload, shift_bytes=job.payload_offset), arrived)
 
 
-def spans_of(jobs: Sequence[Job]) -> list[Span]:
+def spans_of(jobs: Sequence[ChunkRead]) -> list[Span]:
     """The parts of files that the jobs read, none twice.
 
     Those of one chunk that touch are one span, so that equal chunks have spans of equal size.

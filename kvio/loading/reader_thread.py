@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 
 from kvio.loading.blocks import KVBlocks
-from kvio.loading.read_plan import Job
+from kvio.loading.read_plan import ChunkRead
 from kvio.loading.transfer import Transfer
 from kvio.protocol import Backend, ShortReadError
 from kvio.streams import on_device
 
-TakeJob = Callable[[], Job | None]
+TakeJob = Callable[[], ChunkRead | None]
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Tally:
 class _Flight:
     """A job in flight, and the slot it is read into."""
 
-    job: Job
+    job: ChunkRead
     slot: int
 
 
@@ -144,7 +144,7 @@ class Lane:
                 self.backend.shut(flight.job.path)
             self._transfer.send(flight.slot, flight.job, blocks)
 
-    def _begin(self, job: Job, tally: Tally) -> None:
+    def _begin(self, job: ChunkRead, tally: Tally) -> None:
         slot = self._transfer.take_slot()
         start_s = self._now_s()
         self.backend.open(job.path)
@@ -182,7 +182,7 @@ class Lane:
                 closing.callback(self.backend.close)
 
 
-def take_first(jobs: deque[Job]) -> Job | None:
+def take_first(jobs: deque[ChunkRead]) -> ChunkRead | None:
     """The first job that is left; None when there is none."""
     try:
         return jobs.popleft()  # atomic, so that threads need no lock

@@ -9,7 +9,7 @@ import torch
 
 from kvio.host_buffers import HostBuffer, Slots
 from kvio.loading.blocks import KVBlocks
-from kvio.loading.read_plan import Job
+from kvio.loading.read_plan import ChunkRead
 from kvio.loading.transfer_gpu import BounceTransfer, DeviceTransfer
 from kvio.protocol import HostTarget, Target
 from kvio.streams import make_side_stream
@@ -28,7 +28,7 @@ class Transfer(Protocol):
     def take_slot(self) -> int:
         """The number of a slot that is free to be read into; waits for a copy where none is."""
 
-    def send(self, slot: int, job: Job, blocks: KVBlocks) -> None:
+    def send(self, slot: int, job: ChunkRead, blocks: KVBlocks) -> None:
         """Bring what was read into a slot into the blocks; may go on after it returns."""
 
     def finish(self) -> tuple[float | None, float | None]:
@@ -52,7 +52,7 @@ class NoTransfer:
         """A free slot."""
         return self._slots.take()
 
-    def send(self, slot: int, job: Job, blocks: KVBlocks) -> None:
+    def send(self, slot: int, job: ChunkRead, blocks: KVBlocks) -> None:
         """Nothing arrived, nothing is sent."""
         self._slots.send(slot)
 
@@ -90,7 +90,7 @@ class HostTransfer:
         if copy is not None:
             self._scatter_s += copy.result()
 
-    def send(self, slot: int, job: Job, blocks: KVBlocks) -> None:
+    def send(self, slot: int, job: ChunkRead, blocks: KVBlocks) -> None:
         """Have every piece copied to its place: a large job while the next is read, a small one at once."""
         if max((piece.end for piece in job.pieces), default=0) <= MOST_BYTES_AT_ONCE:
             self._scatter_s += self._copy(self.targets[slot], job, blocks)
@@ -98,7 +98,7 @@ class HostTransfer:
             self._copies[slot] = self._copier.submit(self._copy, self.targets[slot], job, blocks)
         self._slots.send(slot)
 
-    def _copy(self, target: HostTarget, job: Job, blocks: KVBlocks) -> float:
+    def _copy(self, target: HostTarget, job: ChunkRead, blocks: KVBlocks) -> float:
         start_s = self._now_s()
         arrived = np.frombuffer(target.view, np.uint8)
         for piece in job.pieces:

@@ -6,7 +6,7 @@ import torch
 
 from kvio.host_buffers import CudaRegistrar, HostBuffer, Slots
 from kvio.loading.blocks import KVBlocks
-from kvio.loading.read_plan import Job
+from kvio.loading.read_plan import ChunkRead
 from kvio.protocol import DeviceTarget
 from kvio.streams import Mark, SideStream
 
@@ -22,7 +22,7 @@ def make_staging(num_bytes: int, device: torch.device) -> torch.Tensor:
     return spacious[start : start + num_bytes]
 
 
-def scatter(job: Job, staging: torch.Tensor, blocks: KVBlocks) -> None:
+def scatter(job: ChunkRead, staging: torch.Tensor, blocks: KVBlocks) -> None:
     """Copy every piece of a job from staging memory to its place in the blocks."""
     for piece in job.pieces:
         piece.destination(blocks).copy_(piece.within(staging), non_blocking=True)
@@ -51,7 +51,7 @@ class DeviceTransfer:
             marks[1].synchronize()
             self._scatter_s += marks[0].elapsed_time(marks[1]) / 1e3
 
-    def send(self, slot: int, job: Job, blocks: KVBlocks) -> None:
+    def send(self, slot: int, job: ChunkRead, blocks: KVBlocks) -> None:
         """Queue the scatter; the next reads overlap with it."""
         with self._stream.entered():
             begin = self._stream.mark()
@@ -97,7 +97,7 @@ class BounceTransfer:
             self._h2d_s += begin.elapsed_time(copied) / 1e3
             self._scatter_s += copied.elapsed_time(scattered) / 1e3
 
-    def send(self, slot: int, job: Job, blocks: KVBlocks) -> None:
+    def send(self, slot: int, job: ChunkRead, blocks: KVBlocks) -> None:
         """Queue the copy and the scatter behind it; the next reads overlap with both."""
         num_bytes = max((piece.end for piece in job.pieces), default=0)
         staging = self._staging[slot]

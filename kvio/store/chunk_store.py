@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from kvio.layout.chunk_geometry import ChunkGeometry
-from kvio.layout.object_places import Place, Places
+from kvio.layout.object_places import ObjectPlace, Places
 from kvio.layout.presets import Preset, same_files
 from kvio.os_errors import by_threads
 from kvio.store.manifest import (
@@ -132,7 +132,7 @@ class ChunkStore:
         """Linear-attention states in the store; 0 when the model has none."""
         return len(self._manifest.states)
 
-    def places(self, chunk_id: int) -> tuple[Place, ...]:
+    def places(self, chunk_id: int) -> tuple[ObjectPlace, ...]:
         """Where each object of one chunk lies."""
         return self._places.of(chunk_id)
 
@@ -276,7 +276,7 @@ class ChunkStore:
             path.unlink(missing_ok=True)
 
 
-def _read_bytes(place: Place, num_bytes: int) -> Bytes:
+def _read_bytes(place: ObjectPlace, num_bytes: int) -> Bytes:
     with told(place.path):
         found = np.fromfile(place.path, np.uint8, count=num_bytes, offset=place.offset)
     if len(found) != num_bytes:

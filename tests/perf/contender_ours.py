@@ -11,11 +11,11 @@ from kvio.backends import find_backend
 from kvio.backends.config import BackendSetting
 from kvio.loading.blocks import KVBlocks
 from kvio.loading.loader import ChunkLoader
-from kvio.loading.read_plan import Job, plan_jobs
+from kvio.loading.read_plan import ChunkRead, plan_jobs
 from tests.perf.fileset import LAYOUT, FileSet, geometry_of
 
 
-def _plan(files: FileSet) -> tuple[Job, ...]:
+def _plan(files: FileSet) -> tuple[ChunkRead, ...]:
     return plan_jobs(files.store, range(len(files.paths)), first_token=0, prefix_tokens=files.num_tokens)
 
 
@@ -39,7 +39,7 @@ def read_into_blocks(backend: str, files: FileSet, depth: int) -> float:
     return _read(backend, files, depth=depth, jobs=_plan(files), blocks=_blocks(files.num_tokens))
 
 
-def _read(backend: str, files: FileSet, *, depth: int, jobs: Sequence[Job], blocks: KVBlocks) -> float:
+def _read(backend: str, files: FileSet, *, depth: int, jobs: Sequence[ChunkRead], blocks: KVBlocks) -> float:
     kind = find_backend(backend)
     per_thread = min(depth, kind.most_in_flight)
     geometry = geometry_of(files.request_bytes, num_threads=depth // per_thread, queue_depth=per_thread)

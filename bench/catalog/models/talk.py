@@ -36,7 +36,7 @@ SLIP = "decimal GB divided by 1024 and called TB"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class TalkFigure:
     """One figure of the talk.
 
     Args:
@@ -67,7 +67,7 @@ def talk_gpu() -> GpuMemory:
     return divide_gpu_memory(talk_caches([GPU_MODEL])[0], A100_BYTES, reserve_share=RESERVE_SHARE)
 
 
-def talk_figures() -> list[Figure]:
+def talk_figures() -> list[TalkFigure]:
     """All figures, in the order of the talk."""
     return [*_token_figures(), *_user_figures(), *_room_figures()]
 
@@ -91,9 +91,9 @@ def talk_table() -> pd.DataFrame:
     return label([{name: getattr(figure, name) for name in columns} for figure in talk_figures()])
 
 
-def _token_figures() -> list[Figure]:
+def _token_figures() -> list[TalkFigure]:
     found = [
-        Figure(
+        TalkFigure(
             f"KV bytes of a token, {cache.model.key}",
             cache.whole.bytes_per_token,
             "B",
@@ -104,7 +104,7 @@ def _token_figures() -> list[Figure]:
     longest = talk_caches([LONGEST_MODEL])[0].whole
     return [
         *found,
-        Figure(
+        TalkFigure(
             f"KV of 1,000,000 tokens, {LONGEST_MODEL}",
             longest.bytes_at(1_000_000) / 1e9,
             "GB",
@@ -113,14 +113,14 @@ def _token_figures() -> list[Figure]:
     ]
 
 
-def _user_figures() -> list[Figure]:
+def _user_figures() -> list[TalkFigure]:
     """Per user and for 10,000.
 
     Dividing by 1024 gives the printed 31.9 from 3.27 GB (3.2768 cut, not rounded) and 320 from 32.77 GB.
     """
     layout = talk_caches([USERS_MODEL])[0].whole
     per_user = [
-        Figure(
+        TalkFigure(
             f"KV of one user with {tokens:,} tokens, {USERS_MODEL}",
             layout.bytes_at(tokens) / 1e9,
             "GB",
@@ -130,7 +130,7 @@ def _user_figures() -> list[Figure]:
     ]
     shown = {10_000: (31.9, 3.27), 100_000: (320.0, 32.77)}
     for_all = [
-        Figure(
+        TalkFigure(
             f"KV of 10,000 users with {tokens:,} tokens each, {USERS_MODEL}",
             10_000 * layout.bytes_at(tokens) / TB,
             "TB",
@@ -144,12 +144,12 @@ def _user_figures() -> list[Figure]:
     return [*per_user, *for_all]
 
 
-def _room_figures() -> list[Figure]:
+def _room_figures() -> list[TalkFigure]:
     cache = talk_caches([USERS_MODEL])[0]
     gpu = talk_gpu()
     held = most_tokens(cache.whole, TB) or 0
     return [
-        Figure(
+        TalkFigure(
             f"tokens in 1 TB of DRAM at {cache.whole.bytes_per_token // 1024} KiB each",
             held,
             "tokens",
@@ -157,7 +157,7 @@ def _room_figures() -> list[Figure]:
             printed=3e6,
             remark=f"rounded to about 3 million; 1 TiB holds {most_tokens(cache.whole, 2**40):,}",
         ),
-        Figure(
+        TalkFigure(
             f"share of an A100 40 GB left for KV, {GPU_MODEL}, with a reserve of {RESERVE_SHARE:.0%}",
             gpu.kv_share * 100,
             "%",

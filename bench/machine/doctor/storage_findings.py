@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.machine.doctor.finding import Finding
 from bench.machine.read_limit import LimitRefusedError, ReadLimit
-from bench.machine.storage_probe import Proof, StorageProbe, probe_storage
+from bench.machine.storage_probe import ProbeProof, StorageProbe, probe_storage
 from bench.record.units import format_bytes, format_rate
 from kvio.evidence.cold_evidence import NOTICES
 from kvio.evidence.storage_device import Storage, describe_storage
@@ -76,7 +76,7 @@ def _examine_probe(storage: Storage, probe: StorageProbe) -> Iterator[Finding]:
     yield _examine_read("direct reads", probe.direct, proved="proved direct")
 
 
-def _examine_read(topic: str, proof: Proof, *, proved: str) -> Finding:
+def _examine_read(topic: str, proof: ProbeProof, *, proved: str) -> Finding:
     if proof.refused is not None:
         return Finding(topic, "skipped", f"refused: {proof.refused}", "choose a data folder on a local disk")
     if topic.startswith(proof.state):

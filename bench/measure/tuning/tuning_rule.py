@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from random import Random
 
 from bench.record.progress import Choice, PassOver, SearchSpace
-from bench.record.read_setting import Setting
+from bench.record.read_setting import ReadSetting
 
 MARGIN = math.log(1.02)  # of the median rate: less is not worth leaving the default for
 HOPELESS = math.log(0.6)  # of the fastest in its first pass: no second try
@@ -30,9 +30,9 @@ MOST_PASSES = 4  # of a race
 MOST_DUELS = 24
 FEWEST_DUELS = 5  # fewer cannot rule chance out
 
-Rates = Mapping[Setting, float]
-Search = Generator[tuple[Setting, ...], PassOver, Choice]
-Race = Generator[tuple[Setting, ...], PassOver, Setting]
+Rates = Mapping[ReadSetting, float]
+Search = Generator[tuple[ReadSetting, ...], PassOver, Choice]
+Race = Generator[tuple[ReadSetting, ...], PassOver, ReadSetting]
 
 
 class _Course:
@@ -42,7 +42,7 @@ class _Course:
         self._random = Random(seed)
         self.left_share = 1.0
 
-    def run(self, settings: Iterable[Setting]) -> Generator[tuple[Setting, ...], PassOver, Rates]:
+    def run(self, settings: Iterable[ReadSetting]) -> Generator[tuple[ReadSetting, ...], PassOver, Rates]:
         """One pass over the settings."""
         order = sorted(settings, key=str)
         self._random.shuffle(order)
@@ -67,9 +67,9 @@ def search_settings(space: SearchSpace, *, seed: int) -> Search:
     return (yield from _duel(course, space.default, found))
 
 
-def line(space: SearchSpace, through: Setting, axis: Sequence[str]) -> tuple[Setting, ...]:
+def line(space: SearchSpace, through: ReadSetting, axis: Sequence[str]) -> tuple[ReadSetting, ...]:
     """The allowed settings that differ from `through` in the fields of `axis` only, and itself."""
-    others = set(Setting.model_fields) - set(axis)
+    others = set(ReadSetting.model_fields) - set(axis)
     found = [
         setting
         for setting in space.allowed | {through}
@@ -78,7 +78,7 @@ def line(space: SearchSpace, through: Setting, axis: Sequence[str]) -> tuple[Set
     return tuple(sorted(found, key=_sizes))
 
 
-def neighbours(space: SearchSpace, setting: Setting) -> tuple[Setting, ...]:
+def neighbours(space: SearchSpace, setting: ReadSetting) -> tuple[ReadSetting, ...]:
     """On every axis, the next smaller and the next larger one; and itself."""
     found = {setting}
     for axis in space.axes:
@@ -88,11 +88,13 @@ def neighbours(space: SearchSpace, setting: Setting) -> tuple[Setting, ...]:
     return tuple(sorted(found, key=_sizes))
 
 
-def _sizes(setting: Setting) -> tuple[int, int, int]:
+def _sizes(setting: ReadSetting) -> tuple[int, int, int]:
     return setting.num_threads, setting.in_flight, setting.request_bytes
 
 
-def _race(course: _Course, settings: Sequence[Setting], *, incumbent: Setting, until_share: float) -> Race:
+def _race(
+    course: _Course, settings: Sequence[ReadSetting], *, incumbent: ReadSetting, until_share: float
+) -> Race:
     """The fastest of `settings`, as far as it can be told in time; the incumbent where none is faster."""
     if len(settings) == 1 or course.left_share <= until_share:
         return incumbent
@@ -108,8 +110,8 @@ def _race(course: _Course, settings: Sequence[Setting], *, incumbent: Setting, u
 
 
 def _reach(
-    course: _Course, settings: Sequence[Setting], *, incumbent: Setting
-) -> Generator[tuple[Setting, ...], PassOver, Rates]:
+    course: _Course, settings: Sequence[ReadSetting], *, incumbent: ReadSetting
+) -> Generator[tuple[ReadSetting, ...], PassOver, Rates]:
     """The first pass: from the incumbent outwards, as far as it is not hopeless to go on."""
     place = settings.index(incumbent)
     rates = dict((yield from course.run([incumbent])))
@@ -121,7 +123,9 @@ def _reach(
     return rates
 
 
-def survivors(passes: Sequence[Rates], running: Sequence[Setting], *, incumbent: Setting) -> list[Setting]:
+def survivors(
+    passes: Sequence[Rates], running: Sequence[ReadSetting], *, incumbent: ReadSetting
+) -> list[ReadSetting]:
     """Who goes on: after one pass all but the hopeless, then the better half; the incumbent always."""
     gains = find_gains(passes, running, incumbent=incumbent)
     ranked = sorted(gains, key=lambda setting: -gains[setting])
@@ -133,8 +137,8 @@ def survivors(passes: Sequence[Rates], running: Sequence[Setting], *, incumbent:
 
 
 def find_gains(
-    passes: Sequence[Rates], running: Sequence[Setting], *, incumbent: Setting
-) -> dict[Setting, float]:
+    passes: Sequence[Rates], running: Sequence[ReadSetting], *, incumbent: ReadSetting
+) -> dict[ReadSetting, float]:
     """log(rate / incumbent's rate in the same pass), median over passes; of those that the last pass has."""
     found = {}
     for setting in running:
@@ -148,7 +152,7 @@ def find_gains(
     return found
 
 
-def _duel(course: _Course, default: Setting, challenger: Setting) -> Search:
+def _duel(course: _Course, default: ReadSetting, challenger: ReadSetting) -> Search:
     passes: list[Rates] = []
     while course.left_share > 0 and len(passes) < MOST_DUELS:
         passes.append((yield from course.run((default, challenger))))
@@ -160,7 +164,7 @@ def _duel(course: _Course, default: Setting, challenger: Setting) -> Search:
     return decide(passes, default, challenger=challenger)
 
 
-def duel_gains(passes: Sequence[Rates], default: Setting, *, challenger: Setting) -> list[float]:
+def duel_gains(passes: Sequence[Rates], default: ReadSetting, *, challenger: ReadSetting) -> list[float]:
     """log(challenger's rate / default's), of each pass that read with both."""
     return [
         math.log(rates[challenger] / rates[default])
@@ -169,7 +173,7 @@ def duel_gains(passes: Sequence[Rates], default: Setting, *, challenger: Setting
     ]
 
 
-def decide(passes: Sequence[Rates], default: Setting, *, challenger: Setting) -> Choice:
+def decide(passes: Sequence[Rates], default: ReadSetting, *, challenger: ReadSetting) -> Choice:
     """The challenger where it is faster beyond noise, else the default."""
     gains = duel_gains(passes, default, challenger=challenger)
     if len(gains) < FEWEST_DUELS:

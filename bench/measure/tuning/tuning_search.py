@@ -16,7 +16,7 @@ from bench.measure.setup import LoadSeries, Setup, name_hybrid, work_out
 from bench.record.notices import Notice
 from bench.record.plan import Plan
 from bench.record.progress import Observer, SearchPolicy, SearchSpace
-from bench.record.read_setting import Setting, SettingSearch, settle
+from bench.record.read_setting import ReadSetting, SettingSearch, settle
 from bench.record.run import RunRecord, SeriesInfo
 from bench.record.sample import Sample
 from kvio.backends import BackendKind, find_backend
@@ -37,7 +37,7 @@ def make_space(load: LoadSeries, *, available_bytes: int) -> SearchSpace:
     """The settings to search for `load`; where everything is fixed, the default alone."""
     kind = find_backend(load.spec.backend)
     preset = load.geometry.preset
-    default = Setting(
+    default = ReadSetting(
         num_threads=preset.num_threads,
         in_flight=load.in_flight,
         request_bytes=preset.request_bytes or load.geometry.slot_bytes,
@@ -52,7 +52,7 @@ def make_space(load: LoadSeries, *, available_bytes: int) -> SearchSpace:
         for in_flight in (IN_FLIGHT if "in_flight" in free else (default.in_flight,))
         for request_bytes, geometry in sizes.items()
         if _fits(
-            setting := Setting(num_threads=num_threads, in_flight=in_flight, request_bytes=request_bytes),
+            setting := ReadSetting(num_threads=num_threads, in_flight=in_flight, request_bytes=request_bytes),
             load,
             kind=kind,
             room_slots=room_bytes // geometry.slot_bytes,
@@ -91,7 +91,7 @@ def _request_sizes(load: LoadSeries) -> dict[int, ChunkGeometry]:
     return dict(found.values())
 
 
-def _fits(setting: Setting, load: LoadSeries, *, kind: BackendKind, room_slots: int) -> bool:
+def _fits(setting: ReadSetting, load: LoadSeries, *, kind: BackendKind, room_slots: int) -> bool:
     slots = setting.num_threads * (setting.in_flight + 1)  # one is copied from meanwhile
     asked = load.spec.queue_depth
     return (

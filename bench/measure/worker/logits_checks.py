@@ -27,7 +27,7 @@ from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.presets import adapt_preset
 from kvio.loading.blocks import KVBlocks
 from kvio.loading.loader import ChunkLoader
-from kvio.loading.read_plan import Job, by_chunk, collect, plan_jobs
+from kvio.loading.read_plan import ChunkRead, by_chunk, collect, plan_jobs
 from kvio.store.chunk_store import ChunkStore
 from kvio.store.store_files import temporary_directory
 
@@ -36,7 +36,7 @@ from kvio.store.store_files import temporary_directory
 class Planned:
     """What is to be read for tokens 0 to `num_tokens`: jobs, and the number of each chunk's file."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[ChunkRead, ...]
     chunk_ids: tuple[int, ...]
     num_tokens: int
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from bench.arms import ranks as group
-from bench.arms.chunk_reading import LoadSettings, Reading
+from bench.arms.chunk_reading import ChunkReading, LoadSettings
 from bench.arms.file_cursor import StoreWalk, Taken
 from bench.arms.gemm import GemmArm
 from bench.arms.hybrid import HybridArm
@@ -150,7 +150,7 @@ class Workbench:
         )
 
     def hybrid_arm(
-        self, prefill: Prefill, reading: Reading, *, first_token: FirstTokenStep, seed: int
+        self, prefill: Prefill, reading: ChunkReading, *, first_token: FirstTokenStep, seed: int
     ) -> HybridArm:
         """The hybrid arm beside the load arm that walks through `reading`."""
         geometry = self.setup.model.geometry

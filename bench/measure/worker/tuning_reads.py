@@ -17,7 +17,7 @@ from bench.measure.setup import LoadSeries, Setup, work_out
 from bench.measure.tuning.tuning_search import LEAST_BYTES, make_space
 from bench.measure.worker.model_session import evidence_of, pick_device
 from bench.record.progress import Choice, PassOver, SearchPolicy
-from bench.record.read_setting import Setting, SettingSearch, SettingTrial
+from bench.record.read_setting import ReadSetting, SettingSearch, SettingTrial
 from bench.record.sample import Case, Outcome
 from kvio.backends import find_backend
 from kvio.layout.chunk_geometry import ChunkGeometry
@@ -50,7 +50,9 @@ def search_all(job: SearchJob, clock: Clock) -> Iterator[Message]:
         try:
             if directory not in walks:
                 walks[directory] = StoreWalk(ChunkStore.open(directory))
-            drive = Drive(setup, load, directory, device=device, now_s=clock.now_s, walk=walks[directory])
+            drive = TuningTarget(
+                setup, load, directory, device=device, now_s=clock.now_s, walk=walks[directory]
+            )
             try:
                 found = _search(drive, job, until_s=until_s)
             finally:
@@ -67,7 +69,7 @@ def search_all(job: SearchJob, clock: Clock) -> Iterator[Message]:
         )
 
 
-class Drive:
+class TuningTarget:
     """Reads the files of one series under any setting, always others than the last time.
 
     Args:
@@ -97,12 +99,12 @@ class Drive:
         self._kind = find_backend(load.spec.backend)
         self._walk = walk
         self._blocks: KVBlocks | None = None
-        self._arms: dict[Setting, LoadArm] = {}
+        self._arms: dict[ReadSetting, LoadArm] = {}
         self.space = make_space(load, available_bytes=available_bytes(device))
-        self.rates: dict[Setting, list[float]] = {}
-        self.failed: dict[Setting, str] = {}
+        self.rates: dict[ReadSetting, list[float]] = {}
+        self.failed: dict[ReadSetting, str] = {}
 
-    def read(self, setting: Setting, tokens: int) -> float | None:
+    def read(self, setting: ReadSetting, tokens: int) -> float | None:
         """Bytes per second of a prefix of so many tokens; None where this setting does not work.
 
         Raises:
@@ -128,7 +130,7 @@ class Drive:
             return (None,)
         return ("unverified",) if self._kind.on_server else ("cold", "direct")
 
-    def _time(self, setting: Setting, tokens: int) -> Outcome:
+    def _time(self, setting: ReadSetting, tokens: int) -> Outcome:
         case = Case("load", self._load.name, tokens)
         if setting not in self._arms:
             self._arms[setting] = self._make_arm(setting)
@@ -137,7 +139,7 @@ class Drive:
         arm.prepare(case)
         return arm.run(case)
 
-    def _make_arm(self, setting: Setting) -> LoadArm:
+    def _make_arm(self, setting: ReadSetting) -> LoadArm:
         preset = adapt_preset(
             self._load.geometry.preset,
             num_threads=setting.num_threads,
@@ -167,7 +169,7 @@ class Drive:
         """Of the chunks, as the plan has it."""
         return self._load.geometry
 
-    def keep(self, settings: tuple[Setting, ...]) -> None:
+    def keep(self, settings: tuple[ReadSetting, ...]) -> None:
         """Let the buffers and threads of all others go; the default's stay."""
         for setting in set(self._arms) - {*settings, self.space.default}:
             self._arms.pop(setting).close()
@@ -180,7 +182,7 @@ class Drive:
         finish(self._device)
 
 
-def _search(drive: Drive, job: SearchJob, *, until_s: float) -> SettingSearch:
+def _search(drive: TuningTarget, job: SearchJob, *, until_s: float) -> SettingSearch:
     """Ask the policy for passes until it has chosen.
 
     Raises:
@@ -209,7 +211,7 @@ def _search(drive: Drive, job: SearchJob, *, until_s: float) -> SettingSearch:
     )
 
 
-def unless_failed(choice: Choice, default: Setting, *, failed: Mapping[Setting, str]) -> Choice:
+def unless_failed(choice: Choice, default: ReadSetting, *, failed: Mapping[ReadSetting, str]) -> Choice:
     """The choice, or the default where what was chosen has failed on the drive since it was seen to be fast.
 
     Raises:
@@ -222,7 +224,7 @@ def unless_failed(choice: Choice, default: Setting, *, failed: Mapping[Setting, 
     return Choice(default, f"the default, for {choice.setting} failed: {failed[choice.setting]}")
 
 
-def choose_tokens(drive: Drive, most_tokens: int, *, limit_s: float) -> int:
+def choose_tokens(drive: TuningTarget, most_tokens: int, *, limit_s: float) -> int:
     """The prefix to read: long enough to tell of the drive, and short enough for many reads; tries the default.
 
     Raises:
@@ -249,7 +251,7 @@ def _tokens_of(num_bytes: float, geometry: ChunkGeometry) -> int:
     return max(1, -(-int(num_bytes) // geometry.payload_bytes)) * geometry.chunk_tokens
 
 
-def _ask(decide: SearchPolicy, drive: Drive, tokens: int, *, seed: int, until_s: float) -> Choice:
+def _ask(decide: SearchPolicy, drive: TuningTarget, tokens: int, *, seed: int, until_s: float) -> Choice:
     since_s = drive.now_s()
     policy = decide(drive.space, seed=seed)
     try:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from bench.record.atomic_write import write_bytes_safely
 from bench.record.units import format_tokens
 from bench.report.figures.style import layer, plain_log_axis
-from bench.reuse.savings import Prices
+from bench.reuse.savings import HitPrices
 
 WHERE_FASTER = "load where faster"
 LABELS = {"lru": "LRU", "lfu": "LFU", "fifo": "FIFO", "optimal": "optimal (Belady)"}
@@ -63,7 +63,7 @@ def _add_scale(axes: Axes, factor: float, label: str) -> None:
     axes.secondary_yaxis("right", functions=(to_right, to_left)).set_ylabel(label)
 
 
-def draw_savings(axes: Axes, table: pd.DataFrame, prices: Prices) -> None:
+def draw_savings(axes: Axes, table: pd.DataFrame, prices: HitPrices) -> None:
     """Share of the prefill seconds that hits save over the capacity: free hits as the bound, and hits that are loaded.
 
     Args:
@@ -91,7 +91,7 @@ def draw_savings(axes: Axes, table: pd.DataFrame, prices: Prices) -> None:
     axes.legend(fontsize="small")
 
 
-def loaded_rule(prices: Prices) -> str:
+def loaded_rule(prices: HitPrices) -> str:
     """Which hits are loaded by C*, and in words where there is none."""
     tokens = prices.crossover_tokens
     if tokens is None:
@@ -104,7 +104,7 @@ def loaded_rule(prices: Prices) -> str:
     return f"load from {name} = {format_tokens(tokens)} tokens"
 
 
-def strategy_names(prices: Prices) -> dict[str, str]:
+def strategy_names(prices: HitPrices) -> dict[str, str]:
     """What a person calls each strategy that saves seconds; loading from C* only where there is a rule of C*."""
     names = {"free_hit": "if a hit is free", "always_load": "load every hit"}
     if prices.crossover_tokens is not None:
@@ -130,7 +130,7 @@ def draw_rounds(axes: Axes, table: pd.DataFrame, column: str, *, label: str) -> 
     axes.legend(fontsize="small")
 
 
-def _draw_priced(figure: Figure, table: pd.DataFrame, prices: Prices) -> None:
+def _draw_priced(figure: Figure, table: pd.DataFrame, prices: HitPrices) -> None:
     """Hit ratios of all policies and pools, and beside them what the hits of the first are worth."""
     left, right = figure.subplots(1, 2)
     draw_reuse(left, table)
@@ -143,7 +143,7 @@ def _draw_priced(figure: Figure, table: pd.DataFrame, prices: Prices) -> None:
         axes.title.set_fontsize(10)
 
 
-def write_reuse_figure(path: Path, table: pd.DataFrame, prices: Prices | None = None) -> None:
+def write_reuse_figure(path: Path, table: pd.DataFrame, prices: HitPrices | None = None) -> None:
     """Write the figure of a table of either kind; the form follows the name's ending (png, svg, pdf).
 
     Args:

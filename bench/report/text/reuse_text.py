@@ -12,7 +12,7 @@ from bench.record.units import MISSING, count_of, format_bytes, format_tokens, p
 from bench.report.figures.reuse_figure import LABELS, WHERE_FASTER, strategy_names
 from bench.report.text.format import format_seconds_estimate
 from bench.report.text.terminal import align
-from bench.reuse.savings import Prices
+from bench.reuse.savings import HitPrices
 from bench.reuse.trace import Trace
 
 ARMS = ("recompute", "load")
@@ -62,7 +62,7 @@ def hit_lines(table: pd.DataFrame, kv_bytes_per_token: float | None) -> list[str
     return align(_without_missing_columns(rows))
 
 
-def saving_lines(table: pd.DataFrame, prices: Prices) -> list[str]:
+def saving_lines(table: pd.DataFrame, prices: HitPrices) -> list[str]:
     """Prefill seconds saved by each strategy, and the GPU-seconds of the bound and of the best that loading can do."""
     names = strategy_names(prices)
     gpu = {"free_hit": "GPU-s if free", "where_faster": "GPU-s where faster"}
@@ -89,7 +89,7 @@ def saving_lines(table: pd.DataFrame, prices: Prices) -> list[str]:
     return [*describe_prices(table, prices), "saved by", *align(_without_missing_columns(rows))]
 
 
-def describe_prices(table: pd.DataFrame, prices: Prices) -> Iterator[str]:
+def describe_prices(table: pd.DataFrame, prices: HitPrices) -> Iterator[str]:
     """Where the seconds come from, and how far they can be trusted."""
     low, high = prices.curves.measured_range or (None, None)
     yield f"prefill seconds, modelled without queueing or batching, from {printable(prices.source)}"
@@ -105,7 +105,7 @@ def describe_prices(table: pd.DataFrame, prices: Prices) -> Iterator[str]:
     yield from (f"supposed: {printable(notice)}" for notice in prices.supposed)
 
 
-def beyond_lines(prices: Prices, trace: Trace) -> Iterator[str]:
+def beyond_lines(prices: HitPrices, trace: Trace) -> Iterator[str]:
     """How far the prompts reach outside of the lengths measured, and the bounds of the model that is used there."""
     measured = prices.curves.measured_range
     if prices.beyond is None or measured is None:

@@ -52,7 +52,7 @@ def _call(number: int, *arguments: object) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Completion:
     """What became of one read: bytes, or a negated errno; `tag` is the one it was queued under."""
 
     tag: int
@@ -158,7 +158,7 @@ class Ring:
         if self.num_queued:
             self._enter(0)
 
-    def wait(self) -> list[Result]:
+    def wait(self) -> list[Completion]:
         """Hand over what is queued; what has come back since the last call, at least one result.
 
         Raises:
@@ -180,13 +180,13 @@ class Ring:
         finally:
             self.num_under_way += count - self.num_queued
 
-    def _take_results(self) -> list[Result]:
+    def _take_results(self) -> list[Completion]:
         head, tail = self._words[self._result_head], self._words[self._result_tail]
         found = []
         while head != tail:
             where = self._results + (head & self._result_mask) * RESULT.size
             tag, code, _ = RESULT.unpack_from(self._rings, where)
-            found.append(Result(tag, code))
+            found.append(Completion(tag, code))
             head = (head + 1) % WORD
         self._words[self._result_head] = head
         self.num_under_way -= len(found)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvio.backends.config import BackendSetting
 from kvio.backends.local.file_handles import MAX_OPEN_FILES, OpenedFiles
-from kvio.backends.local.io_uring import Result, Ring
+from kvio.backends.local.io_uring import Completion, Ring
 from kvio.backends.local.posix import MAX_CALL_BYTES, require_aligned, require_going_on
 from kvio.backends.selftest import try_reading
 from kvio.protocol import (
@@ -143,7 +143,7 @@ class UringBackend:
             raise KVIOError(f"io_uring: {error.strerror}") from error
         return found
 
-    def _take(self, result: Result) -> Sequence[Arrival]:
+    def _take(self, result: Completion) -> Sequence[Arrival]:
         """The job that this result completes; else its next read is queued."""
         flight = self._flights.pop(result.tag)
         read = flight.read

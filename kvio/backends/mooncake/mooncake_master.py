@@ -123,7 +123,7 @@ class OwnMaster:
             stop_child(process)
 
 
-class Segment:
+class StoreSegment:
     """A process that gives memory to the store for as long as it runs.
 
     Args:

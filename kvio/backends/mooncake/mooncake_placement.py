@@ -22,7 +22,7 @@ from kvio.backends.mooncake.mooncake_client import (
     say,
     shared_client,
 )
-from kvio.backends.mooncake.mooncake_master import OwnMaster, Segment, find_master
+from kvio.backends.mooncake.mooncake_master import OwnMaster, StoreSegment, find_master
 from kvio.backends.s3.bucket import ObjectError
 from kvio.backends.s3.object_placement import describe_owner, object_key, scratch_of
 from kvio.layout.object_places import CONTAINER_PREFIX
@@ -99,7 +99,7 @@ class MooncakeDepot:
         self._root = root
         self._scratch = scratch_of(root)
         self._master: OwnMaster | None = None
-        self._segments: list[Segment] = []
+        self._segments: list[StoreSegment] = []
         self._may_hold = False  # objects in a store that outlives the run
         self.name = f"{self._address.name}, {self._address.prefix}"
 
@@ -140,7 +140,7 @@ class MooncakeDepot:
             return
         if self._address.master is None:
             master = find_master(self._address, self._root)
-            self._segments.append(Segment(master, sum(sizes), folder=self._scratch))
+            self._segments.append(StoreSegment(master, sum(sizes), folder=self._scratch))
         client = self._client()
         self._may_hold = True
         with ExitStack() as registered:

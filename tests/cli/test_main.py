@@ -1,0 +1,195 @@
+"""What the command line makes of Ctrl-C, and of streams that the shell closed."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import bench.__main__
+from bench.__main__ import VERBS, main
+from bench.cli import compare_command as compare
+from bench.cli import report_command as report
+from bench.cli.options import Outlet
+from bench.measure import sweep
+from bench.record.notices import Notice
+from bench.record.run import write_run
+from bench.record.samples_csv import SampleWriter
+from bench.report.run_facts import data_path
+from tests.helpers.commands import ROOT
+from tests.helpers.tier_sweeps import MEMORY, NEVER, make_tier_run, make_tier_samples
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def _end(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """The exit code of a command line."""
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_ctrl_c_is_one_line_and_exit_code_1_in_every_verb(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(import_module(f"bench.cli.{verb}_command"), verb, _interrupted)
+    assert _end(monkeypatch, verb) == 1
+    assert capsys.readouterr() == ("", "kvcross: interrupted\n")
+
+
+@pytest.fixture
+def _own_signals() -> Iterator[None]:
+    """Signals as they were, for a sweep takes them over."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, action in zip(numbers, before, strict=True):
+        signal.signal(number, action)
+
+
+@pytest.mark.usefixtures("_own_signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_sweep_that_is_interrupted_before_it_has_a_folder_is_one_line_and_exit_code_1(
+    number: signal.Signals,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep, "leave_out_unavailable", lambda *arguments: os.kill(os.getpid(), number))
+    assert _end(monkeypatch, "sweep", "qwen3-8b") == 1
+    assert capsys.readouterr().err == "kvcross: interrupted\n"
+    assert list(tmp_path.glob("results/*/*/*")) == []
+
+
+@pytest.mark.usefixtures("_own_signals")
+def test_a_sweep_that_is_interrupted_while_its_header_is_made_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bench.measure.conditions.header.describe_software", _interrupted)
+    assert _end(monkeypatch, "sweep", "qwen3-8b", "--backend", "simulated") == 1
+    assert capsys.readouterr().err == "kvcross: interrupted\n"
+    assert list(tmp_path.glob("results/*/*/*")) == []
+
+
+def test_with_standard_error_closed_an_error_is_said_nowhere_else(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m bench model nothing 2>&-', sys.executable],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout, finished.stderr) == (2, b"", b"")
+
+
+def test_no_file_gets_the_number_of_a_closed_stream() -> None:
+    script = (
+        "import os; from bench.__main__ import _open_closed_streams; _open_closed_streams(); "
+        "opened = os.open('/dev/null', os.O_RDONLY); assert opened > 2, opened; print('said'); "
+        "import sys; print('said', file=sys.stderr)"
+    )
+    command = f'exec "$0" -c "{script}" >&- 2>&-'
+    finished = subprocess.run(
+        ["sh", "-c", command, sys.executable],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, b"", b"")
+
+
+EVIL = "\x1b]0;title\x07\x1b[2J\x9b31mname\nline"
+WAYS = (MEMORY, NEVER)
+
+
+def write_sweep(folder: Path, **changes: object) -> Path:
+    """A result folder of two ways to load."""
+    folder.mkdir()
+    write_run(folder, make_tier_run(WAYS).model_copy(update={"run_id": folder.name, **changes}))
+    writer = SampleWriter(folder)
+    for sample in make_tier_samples(WAYS):
+        writer.append(sample)
+    writer.close()
+    return folder
+
+
+def invoke(verb: object, *arguments: Path | str) -> tuple[int, str]:
+    app = typer.Typer()
+    app.command()(verb)  # type: ignore[type-var]
+    found = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    return found.exit_code, found.output
+
+
+def evil_changes() -> dict[str, object]:
+    """Every text of a header that somebody else may have written."""
+    run = make_tier_run(WAYS)
+    series = {name: info.model_copy(update={"label": EVIL}) for name, info in run.series.items()}
+    return {
+        "model_name": EVIL,
+        "storage": {"name": EVIL},
+        "software": {EVIL: EVIL},
+        "series": series,
+        "notices": (Notice(code=EVIL, message=EVIL), Notice(code="skipped", message=EVIL, suspect=False)),
+        "checks": {EVIL: {EVIL: EVIL, "message": EVIL, "passed": False}},
+    }
+
+
+def test_plain_text_loses_its_control_characters_and_keeps_its_lines() -> None:
+    stream = io.StringIO()
+    Outlet(file=stream, soft_wrap=True, highlight=False).print("a\x1b[2J\nb\x07\u202e", markup=False)
+    assert stream.getvalue() == "a[2J\nb\n"
+
+
+def test_report_prints_no_control_sequence_of_a_foreign_header(tmp_path: Path) -> None:
+    code, said = invoke(report.report, write_sweep(tmp_path / "foreign", **evil_changes()))
+    assert code == 3
+    assert not {"\x1b", "\x07", "\x9b"} & set(said)
+    assert "notice: ]0;title[2J31mname line\n" in said  # one notice, one line
+
+
+def test_compare_prints_no_control_sequence_of_a_foreign_header(tmp_path: Path) -> None:
+    folders = write_sweep(tmp_path / "a"), write_sweep(tmp_path / "b", **evil_changes())
+    code, said = invoke(compare.compare, *folders)
+    assert code == 3
+    assert not {"\x1b", "\x07", "\x9b"} & set(said)
+
+
+def test_an_error_says_no_control_sequence(capsys: pytest.CaptureFixture[str]) -> None:
+    bench.__main__._say(f"{EVIL}: cannot be read")
+    assert capsys.readouterr().err == "kvcross: ]0;title[2J31mname line: cannot be read\n"
+
+
+def test_compare_ends_with_3_only_where_something_is_suspect(tmp_path: Path) -> None:
+    first, second = write_sweep(tmp_path / "a"), write_sweep(tmp_path / "b")
+    assert invoke(compare.compare, first, second)[0] == 0
+    header = json.loads((second / "run.json").read_text())
+    header["notices"] = [{"code": "wrong_answer", "message": "logits differ"}]
+    (second / "run.json").write_text(json.dumps(header))
+    code, said = invoke(compare.compare, first, second)
+    assert (code, "wrong_answer" in said) == (3, True)
+
+
+def test_a_foreign_data_path_is_cleaned_where_tables_take_it() -> None:
+    run = make_tier_run((MEMORY,))
+    samples = [
+        replace(s, outcome=replace(s.outcome, data_path=EVIL)) if s.case.arm == "load" else s
+        for s in make_tier_samples((MEMORY,))
+    ]
+    assert data_path(run, samples, series=MEMORY.series) == "]0;title[2J31mname line"

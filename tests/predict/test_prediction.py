@@ -1,0 +1,162 @@
+"""Every interval of a prediction holds the value that stands before it."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.kv_capacity import RESERVE_SHARE, Cache, divide_gpu_memory
+from bench.catalog.models.resolve import resolve_model
+from bench.cli.predict_command import predict
+from bench.estimate.results import Estimate
+from bench.predict.cost_model import CostModel
+from bench.predict.machine_spec import MachineSpec, build_model
+from bench.predict.matrix import choose_ranks
+from bench.predict.memory_fit import fitting_tokens, memory_of, say_length, say_room
+from bench.predict.prediction import answer, faster_arm, find_marginal, find_whole, point_at
+from bench.report.text.prediction_text import answer_text
+from tests.helpers.sweeps import find_plain
+
+LENGTHS = (64, 300, 1024, 2048, 20_000, 131_072)
+MODELS = (
+    "llama-3.1-8b",
+    "deepseek-v3",
+    "llama-4-maverick",
+    "gpt-oss-20b",
+    "qwen3-next-80b-a3b",
+    "gemma-3-12b",
+)
+GPUS = ("L4", "A100", "H100", "H200", "B200")
+RATES = (0.2e9, 1e9, 2e9, 5e9, 10e9, 20e9, None)
+
+
+def _costs(key: str, gpu: str) -> Iterator[CostModel]:
+    model, devices, dtype = resolve_model(key), read_devices(), "bfloat16" if gpu == "A100" else "fp8"
+    ranks = choose_ranks(model, gpu, devices, dtype)
+    for rate in RATES if ranks is not None else ():
+        yield build_model(model, MachineSpec(gpu, ranks or 1, dtype, bytes_per_s=rate), devices)
+    if ranks is not None:
+        yield build_model(model, MachineSpec(gpu, ranks, dtype, storage="pm9a3"), devices)
+
+
+def _require_held(intervals: Iterable[object]) -> int:
+    """How many intervals there were; each holds its value."""
+    bounded = [one for one in intervals if isinstance(one, Estimate) and one.low is not None]
+    for one in bounded:
+        assert one.high is not None and one.low is not None
+        assert one.low <= one.value <= one.high
+    return len(bounded)
+
+
+@pytest.mark.parametrize("key", MODELS)
+def test_every_interval_of_a_length_holds_its_value(key: str) -> None:
+    points = [point_at(cost, n) for gpu in GPUS for cost in _costs(key, gpu) for n in LENGTHS]
+    intervals = [getattr(point, one.name) for point in points for one in fields(point)]
+    assert _require_held(intervals) == 3 * len(points) >= 3 * len(LENGTHS)
+
+
+@pytest.mark.parametrize("key", MODELS)
+def test_every_interval_of_a_crossing_holds_its_value(key: str) -> None:
+    costs = [list(_costs(key, gpu))[number] for number, gpu in enumerate(GPUS, 2) if any(_costs(key, gpu))]
+    crossings = [find(cost, 64, 131_072) for cost in costs for find in (find_whole, find_marginal)]
+    assert _require_held(crossing.tokens for found in crossings for crossing in found) >= 2
+
+
+@pytest.mark.parametrize(
+    ("key", "gpu", "dtype", "rate", "tokens"),
+    [
+        ("deepseek-v3", "B200", "bfloat16", 14.5e9, 1024),
+        ("deepseek-v3", "B200", "bfloat16", 14.5e9, 2048),
+        ("deepseek-v3", "H200", "fp8", 20e9, 1024),
+        ("llama-4-maverick", "H200", "bfloat16", 10e9, 2048),
+    ],
+)
+def test_where_reading_weights_binds_a_longer_overhead_of_both_arms_brings_the_ratio_nearer_to_one(
+    key: str, gpu: str, dtype: str, *, rate: float, tokens: int
+) -> None:
+    cost = build_model(resolve_model(key), MachineSpec(gpu, 8, dtype, bytes_per_s=rate), read_devices())
+    (point,) = answer(cost, [tokens]).points
+    slow, fast = cost.pair_s(tokens, "high", "low")
+    assert point.ratio is not None and point.ratio.high is not None
+    assert slow < fast and slow / fast < point.ratio.value <= point.ratio.high < 1
+    assert point.ratio.high == (slow + cost.shared_range_s) / (fast + cost.shared_range_s)
+    assert cost.shared_range_s == pytest.approx(12.5e-3 - 1.9e-3, rel=0.01)
+    assert faster_arm(point) == "recompute"
+
+
+def test_the_bounds_printed_hold_the_ratio_printed() -> None:
+    setting = MachineSpec("B200", 8, storage="d7-ps1010")
+    found = answer(build_model(resolve_model("deepseek-v3"), setting, read_devices()), [1024, 2048])
+    text = answer_text(found)
+    assert "0.687 [0.542–0.740]" in text
+
+
+LLAMA = resolve_model("llama-3.1-8b")
+
+
+def _notices(*arguments: str) -> list[str]:
+    app = typer.Typer()
+    app.add_typer(predict, name="predict")
+    found = CliRunner().invoke(app, ["predict", *arguments, "--json"], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    said: list[str] = json.loads(found.output)["notices"]
+    return said
+
+
+@pytest.mark.parametrize(
+    ("key", "gpu", "ranks", "dtype"),
+    [
+        ("llama-3.1-8b", "L4", 1, "bfloat16"),
+        ("deepseek-v3", "H200", 8, "fp8"),
+        ("gemma-3-12b", "H100", 1, "fp8"),
+    ],
+)
+def test_as_many_tokens_fit_as_capacity_says(key: str, gpu: str, ranks: int, dtype: str) -> None:
+    model, devices = resolve_model(key), read_devices()
+    memory = memory_of(devices, gpu)
+    assert memory is not None
+    cost = build_model(model, MachineSpec(gpu, ranks, dtype, bytes_per_s=1e9), devices)
+    divided = divide_gpu_memory(
+        Cache(model, "bfloat16", ranks), int(memory), weight_dtype=dtype, reserve_share=RESERVE_SHARE
+    )
+    assert fitting_tokens(cost, memory) == divided.sequence_tokens
+
+
+def test_weights_that_leave_nothing_leave_room_for_no_token() -> None:
+    cost = build_model(LLAMA, MachineSpec("L4", bytes_per_s=1e9), read_devices())
+    weights = 2 * LLAMA.geometry.params_total
+    assert fitting_tokens(cost, weights) == 0
+    assert "at most 0 tokens do" in say_room(cost, 64, weights)[0]
+    assert fitting_tokens(cost, None) is None
+    assert say_room(cost, 10**9, None) == ()
+
+
+def test_a_prediction_beyond_the_memory_says_how_many_tokens_fit() -> None:
+    said = _notices("--model", "llama-3.1-8b", "--gpu", "L4", "--bandwidth", "5GB/s", "--tokens", "1024")
+    (room,) = [notice for notice in said if "do not fit into its 24 GB" in notice]
+    assert "16 GB of weights and 17 GB of KV of 131,072 tokens" in room
+    assert "at most 51,418 tokens do" in room
+    roomy = _notices("--model", "llama-3.1-8b", "--gpu", "H200", "--bandwidth", "5GB/s", "--tokens", "1024")
+    assert not any("do not fit" in notice for notice in roomy)
+
+
+def test_a_prediction_beyond_the_context_of_the_model_says_so() -> None:
+    asked = ("--model", "llama-3.1-8b", "--gpu", "H200", "--bandwidth", "5GB/s", "--tokens")
+    due = "the model is made for 131,072 tokens; longer prefixes are modelled all the same"
+    assert due in _notices(*asked, "131073")
+    assert due not in _notices(*asked, "131072")
+    assert say_length(LLAMA.geometry, 131_073) == (due,)
+
+
+def test_a_prediction_from_a_sweep_beyond_the_context_of_the_model_says_so() -> None:
+    folder = find_plain()
+    model = json.loads((Path(folder) / "run.json").read_text())["plan"]["model"]
+    made_for = resolve_model(model).geometry.max_position_embeddings
+    assert made_for is not None
+    said = _notices("--from", str(folder), "--tokens", str(made_for + 1))
+    assert f"the model is made for {made_for:,} tokens; longer prefixes are modelled all the same" in said
