@@ -65,7 +65,7 @@ def _take_verbs() -> None:
     """Do nothing before a verb."""
 
 
-def _say(text: str) -> None:
+def _format_message(text: str) -> None:
     print(f"kvcross: {printable(' '.join(text.split()))}", file=sys.stderr)
 
 
@@ -115,7 +115,7 @@ def _run(app: typer.Typer) -> int:
         if "\n" in text:
             print(text, file=sys.stderr)
         else:
-            _say(
+            _format_message(
                 f"{text.rstrip('.')}; try {error.ctx.command_path if error.ctx else 'python -m bench'} --help"
             )
         return USAGE
@@ -151,14 +151,14 @@ def main() -> None:
     try:
         sys.exit(_run(make_app(sys.argv[1] if len(sys.argv) > 1 else None)))
     except KeyboardInterrupt:
-        _say("interrupted")
+        _format_message("interrupted")
         sys.exit(FAILED)
     except ValidationError as error:
-        _say(_explain(error))
+        _format_message(_explain(error))
     except UserError as error:
-        _say(str(error))
+        _format_message(str(error))
     except FailedError as error:
-        _say(str(error))
+        _format_message(str(error))
         sys.exit(FAILED)
     sys.exit(USAGE)
 

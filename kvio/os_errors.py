@@ -16,7 +16,7 @@ class ThreadsError(KVIOError):
 
 
 @contextmanager
-def needing_threads(wanted: str) -> Iterator[None]:
+def thread_limit_errors(wanted: str) -> Iterator[None]:
     """Say what the threads are for, when one of them cannot be started.
 
     Args:
@@ -42,7 +42,7 @@ def by_threads(act: Callable[[int], T], count: int, *, num_threads: int) -> Iter
     Raises:
         ThreadsError: the threads cannot be started.
     """
-    with needing_threads(f"{num_threads} threads"), ThreadPoolExecutor(num_threads) as pool:
+    with thread_limit_errors(f"{num_threads} threads"), ThreadPoolExecutor(num_threads) as pool:
         try:
             yield from pool.map(act, range(count))
         except BaseException:

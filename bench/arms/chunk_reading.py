@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from bench.arms import ranks as group
-from bench.arms.file_cursor import StoreWalk, tokens_to_load
-from bench.arms.read_evidence import Evidence, Resident
+from bench.arms.file_cursor import StoreCursor, tokens_to_load
+from bench.arms.read_evidence import ReadEvidence, ResidentBytes
 from bench.record.sample import Case, Outcome
 from kvio.backends import BackendKind, find_backend
-from kvio.backends.config import BackendSetting, SimulatedDevice
+from kvio.backends.config import BackendConfig, SimulatedDevice
 from kvio.backends.placement import SampleDepot
 from kvio.evidence.cold_evidence import ReadCounters
 from kvio.layout.chunk_geometry import ChunkGeometry
@@ -24,11 +24,11 @@ from kvio.loading.loader import ChunkLoader, LoadSplit
 from kvio.loading.read_plan import ChunkRead, by_chunk, collect, plan_jobs, spans_of
 from kvio.protocol import CacheState, KVIOError
 from kvio.store.chunk_store import ChunkStore
-from kvio.store.store_files import Bytes, told
+from kvio.store.store_files import Bytes, os_errors_as_store_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRead:
     """The files of one sample, in the state before it is timed.
 
     Args:
@@ -114,16 +114,16 @@ class ChunkReading:
         *,
         device: torch.device,
         now_s: Callable[[], float],
-        evidence: Evidence,
-        walk: StoreWalk | None = None,
+        evidence: ReadEvidence,
+        walk: StoreCursor | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
         self._kind = find_backend(settings.backend)
         self._evidence = evidence
-        self.walk = walk or StoreWalk(store)
+        self.walk = walk or StoreCursor(store)
         self._depot = _own_depot(self._kind, settings, store.directory)
-        setting = BackendSetting(
+        setting = BackendConfig(
             store.geometry.direct,
             self._depot,
             settings.device,
@@ -145,7 +145,7 @@ class ChunkReading:
         """Of the chunks."""
         return self._store.geometry
 
-    def prepare(self, case: Case) -> Prepared:
+    def prepare(self, case: Case) -> PreparedRead:
         """Choose the next files, and bring the page cache into the state asked for."""
         first_token, last_token = tokens_to_load(case)
         if first_token < 0 or last_token < first_token:
@@ -160,7 +160,7 @@ class ChunkReading:
             self._store, chunk_ids, first_token=first_token, prefix_tokens=last_token, state_id=state_id
         )
         again = ("bytes_read_again",) if chunks_again or states_again else ()
-        return Prepared(
+        return PreparedRead(
             case,
             chunk_ids,
             jobs,
@@ -178,7 +178,7 @@ class ChunkReading:
             self._depot.hold(spans_of(jobs))
         if not self._kind.from_storage or not paths:
             return {}
-        with told(paths[0].parent):
+        with os_errors_as_store_errors(paths[0].parent):
             return {path: self._set_cache_of(path) for path in paths}
 
     def _set_cache_of(self, path: Path) -> int | None:
@@ -194,7 +194,7 @@ class ChunkReading:
         return self._evidence.read_counters() if self._kind.from_storage else None
 
     def prove(
-        self, ready: Prepared, split: LoadSplit, *, before: ReadCounters | None, load_s: float
+        self, ready: PreparedRead, split: LoadSplit, *, before: ReadCounters | None, load_s: float
     ) -> ReadProof:
         """Which way the bytes of `ready.jobs` took since `before`, and from which cache state.
 
@@ -225,14 +225,16 @@ class ChunkReading:
         )
         return ReadProof(state, path, moved, (*notices, *against, *limited))
 
-    def _resident(self, ready: Prepared) -> Resident:
+    def _resident(self, ready: PreparedRead) -> ResidentBytes:
         """Bytes of the files in the page cache before the reads, and now, where they should have left none there."""
         paths = list(dict.fromkeys(job.path for job in ready.jobs))
         before_bytes = _total([ready.resident_bytes[path] for path in paths])
         if not self.geometry.direct:
-            return Resident(before_bytes)
-        with told(paths[0].parent):
-            return Resident(before_bytes, _total([self._evidence.resident_bytes(path) for path in paths]))
+            return ResidentBytes(before_bytes)
+        with os_errors_as_store_errors(paths[0].parent):
+            return ResidentBytes(
+                before_bytes, _total([self._evidence.resident_bytes(path) for path in paths])
+            )
 
     def _exceeds_limit(self, split: LoadSplit, load_s: float) -> tuple[str, ...]:
         """A short read after a pause gets through faster than the kernel's limit lets a long one."""
@@ -240,7 +242,7 @@ class ChunkReading:
         above = limit is not None and group.total(split.num_bytes) > LIMIT_TOLERANCE * limit * load_s
         return ("above_limit",) if above else ()
 
-    def verify(self, ready: Prepared, blocks: KVBlocks, state: torch.Tensor) -> bool | None:
+    def verify(self, ready: PreparedRead, blocks: KVBlocks, state: torch.Tensor) -> bool | None:
         """True when all that was brought in is what was stored; None when nothing was.
 
         Raises:
@@ -268,7 +270,7 @@ class ChunkReading:
 
     def describe(
         self,
-        ready: Prepared,
+        ready: PreparedRead,
         split: LoadSplit,
         *,
         proof: ReadProof,

@@ -7,7 +7,7 @@ from kvio.protocol import KVIOError
 from kvio.store.chunk_store import ChunkStore
 
 
-class FreshWalk:
+class FileCursor:
     """Walks through the files of a store, round and round.
 
     Args:
@@ -44,14 +44,14 @@ class FreshWalk:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class CursorPosition:
     """Files of a store that a run has taken so far, one after another; more than there are: some again."""
 
     chunks: int = 0
     states: int = 0
 
 
-class StoreWalk:
+class StoreCursor:
     """The walk through a store's files that all its readers share, so that none reads what another has just read.
 
     Args:
@@ -59,14 +59,14 @@ class StoreWalk:
         taken: by earlier processes of the run.
     """
 
-    def __init__(self, store: ChunkStore, taken: Taken = Taken()) -> None:
-        self.chunks = FreshWalk(store.num_chunks, taken.chunks)
-        self.states = FreshWalk(store.num_states, taken.states)
+    def __init__(self, store: ChunkStore, taken: CursorPosition = CursorPosition()) -> None:
+        self.chunks = FileCursor(store.num_chunks, taken.chunks)
+        self.states = FileCursor(store.num_states, taken.states)
 
     @property
-    def taken(self) -> Taken:
+    def taken(self) -> CursorPosition:
         """Files taken so far, those of earlier processes included."""
-        return Taken(self.chunks.num_taken, self.states.num_taken)
+        return CursorPosition(self.chunks.num_taken, self.states.num_taken)
 
 
 def tokens_to_load(case: Case) -> tuple[int, int]:

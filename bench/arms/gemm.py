@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import linear
 
 from bench.arms.model.weights import fill_normal
-from bench.arms.prefill import finish
+from bench.arms.prefill import synchronize
 from bench.record.sample import Case, Outcome
 
 
@@ -53,11 +53,11 @@ class GemmArm:
         """Seconds of all products, and their rate."""
         self.prepare(case)
         pairs = [(self._inputs[case.prefix_tokens, weight.shape[1]], weight) for weight in self._weights]
-        finish(self._device)
+        synchronize(self._device)
         started_s = self._now_s()
         for values, weight in pairs:
             linear(values, weight)
-        finish(self._device)
+        synchronize(self._device)
         seconds = self._now_s() - started_s
         flops = 2.0 * case.prefix_tokens * sum(weight.numel() for weight in self._weights)
         return Outcome(seconds=seconds, flops=flops, flops_per_s=flops / seconds)

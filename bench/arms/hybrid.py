@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import torch
 
-from bench.arms.chunk_reading import ChunkReading, Prepared
-from bench.arms.hybrid_split import Meeting, Met, choose_sizes, jobs_by_chunk, recompute_and_load
+from bench.arms.chunk_reading import ChunkReading, PreparedRead
+from bench.arms.hybrid_split import SplitResult, WorkSplit, choose_sizes, jobs_by_chunk, recompute_and_load
 from bench.arms.model.attention_kernel import observe_attention
 from bench.arms.model.build import BuiltModel
 from bench.arms.model.memory import require_memory, workspace_bytes
-from bench.arms.prefill import FirstTokenStep, Prefill, draw_tokens, finish
+from bench.arms.prefill import FirstTokenStep, Prefill, draw_tokens, synchronize
 from bench.arms.recompute import MATH_NOTICE
 from bench.record.sample import Case, Outcome
 from kvio.evidence.cold_evidence import ReadCounters
-from kvio.os_errors import needing_threads
+from kvio.os_errors import thread_limit_errors
 from kvio.protocol import KVIOError
 
 WARMUP_CHUNKS = 4  # both sides get some of so many
@@ -83,9 +83,9 @@ class HybridArm:
         self._seed = seed
         self._kernel: str | None = None
         self._shares: dict[int, float] = {}
-        self._prepared: tuple[Prepared, torch.Tensor] | None = None
+        self._prepared: tuple[PreparedRead, torch.Tensor] | None = None
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="hybrid-load")
-        with needing_threads("a thread for each arm"):
+        with thread_limit_errors("a thread for each arm"):
             self._beside.submit(int).result()  # starts the thread
 
     def warm_up(self, case: Case) -> None:
@@ -109,7 +109,7 @@ class HybridArm:
 
         self._require_memory(case.prefix_tokens)
         self._kernel = observe_attention(forward, implementation=self._front.built.attention)
-        finish(self._front.built.device)
+        synchronize(self._front.built.device)
         self.prepare(case)
         self.run(case)
 
@@ -154,7 +154,7 @@ class HybridArm:
         meeting = self._plan_meeting(ready)
         device = self._front.built.device
         before = self._reading.read_counters()
-        finish(device)
+        synchronize(device)
         start_s = self._now_s()
         met = recompute_and_load(
             self._front,
@@ -164,13 +164,13 @@ class HybridArm:
             beside=self._beside,
             now_s=self._now_s,
         )
-        finish(device)
+        synchronize(device)
         seconds = self._now_s() - start_s
         loaded = _loaded_part(ready, meeting)
         self._learn(loaded, met)
         return self._describe(loaded, met, before=before, seconds=seconds)
 
-    def _learn(self, loaded: Prepared, met: Met) -> None:
+    def _learn(self, loaded: PreparedRead, met: SplitResult) -> None:
         """Remember recompute's share, by the tokens per second of both sides, where both did something."""
         computed, brought = loaded.first_token, loaded.last_token - loaded.first_token
         if computed and brought and met.compute_s > 0 and met.load_s > 0:
@@ -183,8 +183,8 @@ class HybridArm:
             return 0.5
         return self._shares[min(self._shares, key=lambda length: abs(length - prefix_tokens))]
 
-    def _plan_meeting(self, ready: Prepared) -> Meeting:
-        return Meeting(
+    def _plan_meeting(self, ready: PreparedRead) -> WorkSplit:
+        return WorkSplit(
             jobs_by_chunk(ready.jobs, ready.chunk_ids),
             first_token=ready.first_token,
             last_token=ready.last_token,
@@ -194,7 +194,9 @@ class HybridArm:
             states=[job for job in ready.jobs if job.chunk_id is None],
         )
 
-    def _describe(self, ready: Prepared, met: Met, *, before: ReadCounters | None, seconds: float) -> Outcome:
+    def _describe(
+        self, ready: PreparedRead, met: SplitResult, *, before: ReadCounters | None, seconds: float
+    ) -> Outcome:
         """Prove, step and verify; `ready` holds what was loaded alone."""
         proof = self._reading.prove(ready, met.split, before=before, load_s=met.load_s)
         state = self._blocks.state.clone()  # the step changes the states where they are
@@ -223,7 +225,7 @@ class HybridArm:
         self._prepared = None
 
 
-def _loaded_part(ready: Prepared, meeting: Meeting) -> Prepared:
+def _loaded_part(ready: PreparedRead, meeting: WorkSplit) -> PreparedRead:
     """What loading took of the prefix: the chunks from the meeting on, and the states."""
     met_at = meeting.met_at
     if met_at is None:

@@ -17,7 +17,7 @@ from kvio.loading.read_plan import ChunkRead, by_chunk
 # most tokens of a piece: a forward of fewer leaves accelerators waiting for weights, which stops at peak FLOP/s
 # over peak bytes/s tokens of 2-byte weights: 420 on an L40S, 300 on an H100, 160 on an A100 (NVIDIA datasheets)
 PIECE_TOKENS = 512
-LEAST_TOKENS = 64  # fewest: below, the forward costs as much as one of so many
+MIN_TOKENS = 64  # fewest: below, the forward costs as much as one of so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ def choose_sizes(chunk_tokens: int, prefill_chunk: int | None) -> PieceSizes:
         chunk_tokens: of one KV chunk.
         prefill_chunk: tokens of one forward at most, where that was asked for.
     """
-    least, most = (round_up(tokens, chunk_tokens) for tokens in (LEAST_TOKENS, PIECE_TOKENS))
+    least, most = (round_up(tokens, chunk_tokens) for tokens in (MIN_TOKENS, PIECE_TOKENS))
     return PieceSizes(min(least, prefill_chunk or least), prefill_chunk or most)
 
 
-class Meeting:
+class WorkSplit:
     """Hands the tokens of a prefix out from both ends, under one lock: each token to exactly one side.
 
     Recompute takes pieces, each its share of what nobody has taken yet: large while much is left, small near
@@ -130,7 +130,7 @@ def jobs_by_chunk(jobs: Sequence[ChunkRead], chunk_ids: Sequence[int]) -> list[l
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class SplitResult:
     """How loading went, and for how many seconds each side worked; they overlap."""
 
     split: LoadSplit
@@ -142,11 +142,11 @@ def recompute_and_load(
     front: Prefill,
     token_ids: torch.Tensor,
     *,
-    meeting: Meeting,
+    meeting: WorkSplit,
     load: Callable[[Callable[[], ChunkRead | None]], LoadSplit],
     beside: Executor,
     now_s: Callable[[], float],
-) -> Met:
+) -> SplitResult:
     """Compute from the front and load from the back, until every token that `meeting` has is in place.
 
     The first piece is taken before loading begins, so that who gets it is not left to chance.
@@ -183,4 +183,4 @@ def recompute_and_load(
     finally:
         loading.exception()  # no thread may go on writing into blocks that the caller takes back
     split, load_s = loading.result()
-    return Met(split, compute_s, load_s)
+    return SplitResult(split, compute_s, load_s)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from bench.arms.chunk_reading import ChunkReading, LoadSettings, Prepared
-from bench.arms.file_cursor import StoreWalk
-from bench.arms.prefill import finish
-from bench.arms.read_evidence import Evidence
+from bench.arms.chunk_reading import ChunkReading, LoadSettings, PreparedRead
+from bench.arms.file_cursor import StoreCursor
+from bench.arms.prefill import synchronize
+from bench.arms.read_evidence import ReadEvidence
 from bench.record.sample import Case, Outcome
 from kvio.loading.blocks import KVBlocks
 from kvio.protocol import KVIOError
@@ -42,9 +42,9 @@ class LoadArm:
         make_blocks: Callable[[int], KVBlocks],
         device: torch.device,
         now_s: Callable[[], float],
-        evidence: Evidence,
+        evidence: ReadEvidence,
         first_token: Callable[[KVBlocks, int], float] | None,
-        walk: StoreWalk | None = None,
+        walk: StoreCursor | None = None,
     ) -> None:
         self.reading = ChunkReading(store, settings, device=device, now_s=now_s, evidence=evidence, walk=walk)
         self._make_blocks = make_blocks
@@ -52,7 +52,7 @@ class LoadArm:
         self._now_s = now_s
         self._first_token = first_token
         self._blocks: KVBlocks | None = None
-        self._prepared: Prepared | None = None
+        self._prepared: PreparedRead | None = None
 
     def warm_up(self, case: Case) -> None:
         """Run the case once, on files that no sample reads afterwards; nothing is kept of it."""
@@ -82,10 +82,10 @@ class LoadArm:
             raise KVIOError(f"prepare {case} before it is run")
         blocks = self._blocks
         before = self.reading.read_counters()
-        finish(self._device)
+        synchronize(self._device)
         start_s = self._now_s()
         split = self.reading.loader.load(blocks, ready.jobs)
-        finish(self._device)
+        synchronize(self._device)
         load_s = self._now_s() - start_s
         proof = self.reading.prove(ready, split, before=before, load_s=load_s)
         state = blocks.state.clone()  # the step may change the states where they are

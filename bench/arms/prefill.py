@@ -109,10 +109,10 @@ def require_positions(built: BuiltModel, num_tokens: int) -> None:
             )
 
 
-def finish(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait until the device has done all that it was given, and so have those of all other ranks.
 
-    What is timed from one `finish` to the next therefore takes as long as the slowest rank.
+    What is timed from one `synchronize` to the next therefore takes as long as the slowest rank.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -166,8 +166,8 @@ class FirstTokenStep:
 
     def _time(self, token: torch.Tensor, past_tokens: int) -> float:
         device = self._prefill.built.device
-        finish(device)
+        synchronize(device)
         started_s = self._now_s()
         self._prefill.forward(token, past_tokens)
-        finish(device)
+        synchronize(device)
         return self._now_s() - started_s

@@ -21,7 +21,7 @@ class RankShortError(Exception):
     """One rank ran out of memory in the middle of what all do together; the others cannot go on without it."""
 
 
-class GroupArm:
+class RankArm:
     """One rank's part of an arm; every call is made by all ranks, with the same case.
 
     Each part times itself from one `finish` to the next, which no rank passes before all have come there: the
@@ -54,9 +54,9 @@ class GroupArm:
         self.arm.close()
 
 
-def guard(arm: Arm) -> MemoryGuard | GroupArm:
+def guard(arm: Arm) -> MemoryGuard | RankArm:
     """The arm with what must be between it and whoever calls it: alone, or as one rank of several."""
-    return MemoryGuard(arm) if group.size() == 1 else GroupArm(arm)
+    return MemoryGuard(arm) if group.size() == 1 else RankArm(arm)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from kvio.protocol import CacheState, Read
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class ResidentBytes:
     """Bytes of a sample's files in the page cache, before its reads and after them; None where that is not known.
 
     After them it is looked at where O_DIRECT was asked for: a direct read leaves nothing there.
@@ -31,7 +31,7 @@ class Resident:
     after_bytes: int | None = None
 
 
-class Evidence(Protocol):
+class ReadEvidence(Protocol):
     """The page cache, the counters, and what follows from them."""
 
     def evict(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class Evidence(Protocol):
         """The counters now."""
 
     def prove_cache_state(
-        self, *, asked_direct: bool, reads: Sequence[Read], resident: Resident, moved: ReadCounters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident: ResidentBytes, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
         """The cache state that the counters allow to claim, and codes of what is suspect."""
 
@@ -101,7 +101,7 @@ class ServerEvidence:
         return ReadCounters(None, None)
 
     def prove_cache_state(
-        self, *, asked_direct: bool, reads: Sequence[Read], resident: Resident, moved: ReadCounters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident: ResidentBytes, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
         """Never cold, never warm."""
         unknown = () if self._link_bytes_per_s is not None else ("link_rate_unknown",)
@@ -157,7 +157,7 @@ class KernelEvidence:
         return replace(read_counters(self._storage.device), path=self._read_path())
 
     def prove_cache_state(
-        self, *, asked_direct: bool, reads: Sequence[Read], resident: Resident, moved: ReadCounters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident: ResidentBytes, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
         """The cache state that the counters allow to claim."""
         return prove_cache_state(

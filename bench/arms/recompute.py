@@ -8,7 +8,7 @@ import torch
 from bench.arms.model.attention_kernel import observe_attention
 from bench.arms.model.depth_scaling import DepthPlan, plan_depths, time_depths
 from bench.arms.model.memory import require_memory, workspace_bytes
-from bench.arms.prefill import Prefill, draw_tokens, finish
+from bench.arms.prefill import Prefill, draw_tokens, synchronize
 from bench.record.sample import Case, Outcome
 
 MATH_NOTICE = "attention_math"  # no fused kernel takes this model here
@@ -66,7 +66,7 @@ class RecomputeArm:
                 lambda: self._prefill.forward_visibly(last_tokens, last_past_tokens),
                 implementation=built.attention,
             )
-        finish(built.device)
+        synchronize(built.device)
 
     def prepare(self, case: Case) -> None:
         """Have the prefix's KV in place where the question is about what comes after it.
@@ -142,8 +142,8 @@ class RecomputeArm:
 
     def _time(self, tokens: torch.Tensor, past_tokens: int) -> float:
         device = self._prefill.built.device
-        finish(device)
+        synchronize(device)
         started_s = self._now_s()
         self._prefill.forward_in_chunks(tokens, past_tokens, chunk_tokens=self._prefill_chunk)
-        finish(device)
+        synchronize(device)
         return self._now_s() - started_s

@@ -25,7 +25,7 @@ from bench.report.fio import (
     read_fio,
     split_points,
 )
-from bench.report.fio_match import differences, most_reads_by_length, reading_of, say_alike
+from bench.report.fio_match import differences, format_alike, most_reads_by_length, reading_of
 from kvio.backends import find_backend
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.fio_job import ENGINES, write_job
@@ -121,7 +121,7 @@ def compare(
     if not any_alike:
         first = points[0].series
         most = max(most_reads_by_length(run, samples, first).values(), default=None)
-        out.print(f"nothing was read alike; {say_alike(run, first, most)}", markup=False)
+        out.print(f"nothing was read alike; {format_alike(run, first, most)}", markup=False)
         raise typer.Exit(SUSPECT)
 
 
@@ -147,5 +147,5 @@ def _newest_alike(jobs: Sequence[FioFigures]) -> Path:
     differing = differences(jobs[0].reading, reading_of(run, found[0], most))
     raise FioError(
         f"no sweep below {RESULTS} read as fio did; the newest, {newest} ({found[0]}): {'; '.join(differing)}; "
-        f"{say_alike(run, found[0], most)}; or name one with --results"
+        f"{format_alike(run, found[0], most)}; or name one with --results"
     )

@@ -17,7 +17,7 @@ from bench.report.figures.longctx_figure import write_longctx_figure
 from bench.report.text.longctx_text import longctx_text
 
 SHORTEST, LONGEST = 1_000, 1_000_000
-MOST_TOKENS = 100_000_000
+MAX_TOKENS = 100_000_000
 
 
 def longctx(
@@ -41,8 +41,8 @@ def longctx(
 ) -> None:
     """Recompute against load to a million tokens, windows and chunks respected; modelled, nothing is measured."""
     require_places(csv, plot)
-    if not SHORTEST < longest <= MOST_TOKENS:
-        raise InputError(f"--longest must be above {SHORTEST:,} and at most {MOST_TOKENS:,}, not {longest:,}")
+    if not SHORTEST < longest <= MAX_TOKENS:
+        raise InputError(f"--longest must be above {SHORTEST:,} and at most {MAX_TOKENS:,}, not {longest:,}")
     if num_gpus < 1:
         raise InputError(f"--num-gpus must be 1 or more, not {num_gpus}")
     known, devices = resolve_model(model), read_devices(catalogue)

@@ -18,14 +18,14 @@ from bench.estimate.results import Analysis
 from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.matrix import (
     AUTO,
-    LONGEST,
+    MAX_LENGTH,
     BandwidthCurve,
     MatrixCell,
     choose_dtype,
     choose_ranks,
     fill_matrix,
+    format_no_ranks,
     matrix_frame,
-    say_no_ranks,
     trace_bandwidth,
     with_spot,
 )
@@ -145,7 +145,7 @@ def _trace_curves(
             weights = choose_dtype(model, gpu, devices, dtype)
             ranks = choose_ranks(model, gpu, devices, weights)
             if ranks is None:
-                left_out.append(say_no_ranks(model, gpu, devices, weights))
+                left_out.append(format_no_ranks(model, gpu, devices, weights))
                 continue
             try:
                 cost = build_model(model, MachineSpec(gpu, ranks, dtype=weights, bytes_per_s=1e9), devices)
@@ -153,7 +153,7 @@ def _trace_curves(
                 left_out.append(str(error))
                 continue
             device = gpu if ranks == 1 else f"{ranks}x {gpu}"
-            longest = model.geometry.max_position_embeddings or LONGEST
+            longest = model.geometry.max_position_embeddings or MAX_LENGTH
             curves.append(replace(trace_bandwidth(cost, key, device, longest=longest), dtype=weights))
     return curves, left_out
 

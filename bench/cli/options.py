@@ -22,7 +22,7 @@ T = TypeVar("T")
 Given = TypeVar("Given")
 
 
-class Outlet(Console):
+class StdoutConsole(Console):
     """Standard output; when nobody listens any more, work goes on in silence, for results are in files too.
 
     Text is printed without control characters but the ends of its lines, for names and notices may come from
@@ -50,7 +50,7 @@ def close_outlet(descriptor: int) -> None:
     os.close(nowhere)
 
 
-out = Outlet(soft_wrap=True, highlight=False)
+out = StdoutConsole(soft_wrap=True, highlight=False)
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 Catalogue = Annotated[
     Path | None,

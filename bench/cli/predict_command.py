@@ -11,9 +11,9 @@ from bench.catalog.devices.device_catalog import Devices, read_devices
 from bench.catalog.models.resolve import resolve_model
 from bench.cli.options import Catalogue, Json, given_flags, option, out, require_unused
 from bench.estimate.fits import EXTRAPOLATE
-from bench.predict.bounded import Spread
+from bench.predict.bounded import Bounded
 from bench.predict.machine_spec import MachineSpec, build_model
-from bench.predict.memory_fit import memory_of, say_length, say_room
+from bench.predict.memory_fit import format_length, format_room, memory_of
 from bench.predict.prediction import ModelledAnswer, answer
 from bench.predict.published import read_rows
 from bench.predict.published_check import check_rows, median_error
@@ -27,9 +27,9 @@ from bench.record.validate import parsed
 from bench.report.text.prediction_text import answer_csv, answer_text, outcome_lines
 
 FAILED = 1
-LEAST_TOKENS, MOST_TOKENS = 2, 2**31
+MIN_TOKENS, MAX_TOKENS = 2, 2**31
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072)
-LONGEST = 131_072
+MAX_LENGTH = 131_072
 OF_A_MACHINE = ("num_gpus", "dtype", "kv_dtype", "engine")
 
 predict = typer.Typer(add_completion=False, rich_markup_mode=None, invoke_without_command=True)
@@ -94,13 +94,13 @@ def predict_setting(
         storage=None if ssd is None or ssd.lower() == "dram" else ssd,
         bytes_per_s=rate,
     )
-    longest = known.geometry.max_position_embeddings or LONGEST
+    longest = known.geometry.max_position_embeddings or MAX_LENGTH
     described = build_model(known, setting, devices)
-    asked = lengths or tuple(n for n in LENGTHS if n <= longest) or (max(longest, LEAST_TOKENS),)
+    asked = lengths or tuple(n for n in LENGTHS if n <= longest) or (max(longest, MIN_TOKENS),)
     found = answer(described, asked, chunk_tokens=chunk_tokens, longest=longest)
     limits = (
-        *say_length(known.geometry, max(asked)),
-        *say_room(described, found.searched[1], memory_of(devices, gpu)),
+        *format_length(known.geometry, max(asked)),
+        *format_room(described, found.searched[1], memory_of(devices, gpu)),
     )
     _print(replace(found, notices=(*found.notices, *limits)), as_json=as_json, as_csv=as_csv)
 
@@ -125,7 +125,7 @@ def check(
 
 def _read_lengths(tokens: str) -> tuple[int, ...] | None:
     lengths = parse_lengths(tokens)
-    if lengths is not None and not all(LEAST_TOKENS <= n <= MOST_TOKENS for n in lengths):
+    if lengths is not None and not all(MIN_TOKENS <= n <= MAX_TOKENS for n in lengths):
         raise PlanError(f"token list {tokens!r:.60}: a prefix has at least 2 tokens, and at most 2^31")
     return None if lengths is None else tuple(sorted(set(lengths)))
 
@@ -134,7 +134,7 @@ def _require_counts(num_gpus: int, chunk_tokens: int) -> None:
     for name, value in (("--num-gpus", num_gpus), ("--chunk-tokens", chunk_tokens)):
         if value < 1:
             raise PlanError(f"{name} {value} is not 1 or more")
-        if value > MOST_TOKENS:
+        if value > MAX_TOKENS:
             raise PlanError(f"{name} {value} is more than 2^31")
 
 
@@ -144,7 +144,7 @@ def _from_sweep(
     run, (samples, _) = read_run(folder), read_samples(folder)
     fitted = fit_sweep(run, samples, resolve_model(run.plan.model).geometry, series=series)
     if rate is not None:
-        return fitted.with_storage(f"one of {rate / 1e9:g} GB/s", Spread(rate))
+        return fitted.with_storage(f"one of {rate / 1e9:g} GB/s", Bounded(rate))
     if ssd is not None:
         name, spread, notices = find_storage_rate(devices, ssd)
         return fitted.with_storage(name, spread, *notices)
@@ -155,7 +155,7 @@ def _answer_sweep(fitted: SweepModel, lengths: tuple[int, ...] | None, chunk_tok
     """The answer within EXTRAPOLATE times the measured lengths; what lies outside of them says so."""
     longest, asked = int(EXTRAPOLATE * fitted.measured[1]), lengths or fitted.recompute.lengths
     found = answer(fitted, asked, chunk_tokens=chunk_tokens, longest=longest, measured=fitted.measured)
-    return replace(found, notices=(*found.notices, *say_length(fitted.geometry, max(asked))))
+    return replace(found, notices=(*found.notices, *format_length(fitted.geometry, max(asked))))
 
 
 def _print(found: ModelledAnswer, *, as_json: bool, as_csv: bool) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import typer
 
 from bench.catalog.devices.device_catalog import read_devices
-from bench.catalog.models.kv_capacity import say_states
+from bench.catalog.models.kv_capacity import format_states
 from bench.cli.options import Catalogue, option, out, require_unused
 from bench.record.units import parse_rate
 from bench.record.validate import parsed
@@ -38,7 +38,7 @@ from bench.reuse.reuse_scenario import (
     require_outputs,
     require_unit,
 )
-from bench.reuse.reuse_workload import Workload, find_instances, make_pools, read_workload, say_routing
+from bench.reuse.reuse_workload import Workload, find_instances, format_routing, make_pools, read_workload
 
 SUSPECT = 3
 
@@ -117,17 +117,19 @@ def reuse(
     )
     require_fitting(question, plot, is_made_up=generate is not None)
     workload = read_workload(trace, generate, block_tokens=block_tokens, merge=merge, skip_bad=skip_bad)
-    _say([describe_trace(workload.trace, workload.name)])
+    _format_message([describe_trace(workload.trace, workload.name)])
     table = _show_tiers(question, workload) if question.tiers else _show_capacities(question, workload)
-    _say(f"notice: {notice}" for notice in (*workload.trace.notices, *say_states(stored.states)))
+    _format_message(
+        f"notice: {notice}" for notice in (*workload.trace.notices, *format_states(stored.states))
+    )
     if csv is not None:
         with writing(csv):
             write_frame(csv, table.assign(origin=table.attrs["origin"]))
-        _say([str(csv)])
+        _format_message([str(csv)])
     if plot is not None:
         with writing(plot):
             write_reuse_figure(plot, table, question.prices)
-        _say([str(plot)])
+        _format_message([str(plot)])
     if question.prices is not None and not question.prices.conclusive:
         raise typer.Exit(SUSPECT)
 
@@ -159,7 +161,7 @@ def _require_used_workload(context: typer.Context, *, instances: int, trace: Pat
         require_unused(context, ("skip_bad",), "is of a trace in a file: name one")
 
 
-def _say(lines: Iterable[str]) -> None:
+def _format_message(lines: Iterable[str]) -> None:
     for line in lines:
         out.print(line, markup=False)
 
@@ -177,10 +179,10 @@ def _show_capacities(question: Question, workload: Workload) -> pd.DataFrame:
             prices=question.prices,
             run=run,
         )
-    _say(say_routing(routing, tiers=False))
-    _say([*describe_most(table), "", *hit_lines(table, question.stored.per_token)])
+    _format_message(format_routing(routing, tiers=False))
+    _format_message([*describe_most(table), "", *hit_lines(table, question.stored.per_token)])
     if question.prices is not None:
-        _say(["", *saving_lines(table, question.prices), *beyond_lines(question.prices, trace)])
+        _format_message(["", *saving_lines(table, question.prices), *beyond_lines(question.prices, trace)])
     return table
 
 
@@ -195,8 +197,8 @@ def _show_tiers(question: Question, workload: Workload) -> pd.DataFrame:
         curves=None if prices is None else prices.curves,
         fetches_s=find_fetches(question.tiers, prices, question.stored),
     )
-    _say(say_routing(question.routing, tiers=True))
-    _say([*describe_most(table), "", *depth_lines(table, question.stored.per_token)])
+    _format_message(format_routing(question.routing, tiers=True))
+    _format_message([*describe_most(table), "", *depth_lines(table, question.stored.per_token)])
     if prices is not None:
-        _say(["", *describe_prices(table, prices), *beyond_lines(prices, workload.trace)])
+        _format_message(["", *describe_prices(table, prices), *beyond_lines(prices, workload.trace)])
     return table

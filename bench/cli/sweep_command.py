@@ -21,8 +21,8 @@ from bench.cli.options import (
 )
 from bench.cli.report_command import finish
 from bench.estimate.next_lengths import choose_lengths
-from bench.measure.resume import Until
-from bench.measure.sweep import Hands, resume_sweep, run_sweep
+from bench.measure.resume import NewLimits
+from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec, parse_lengths
 from bench.record.run import read_run
@@ -110,7 +110,7 @@ def sweep(
         kept = set(given_flags(context)) - CHANGEABLE
         require_unused(context, kept, "stays as it was in a sweep that is gone on with; leave it out")
         given = given_flags(context)
-        until = Until(
+        until = NewLimits(
             budget_s=parsed(parse_duration, budget) if "budget" in given else None,
             precision=precision if "precision" in given else None,
         )
@@ -170,7 +170,7 @@ def sweep(
     finish(folder)
 
 
-def _go_on(plan: Plan, folder: Path, until: Until, *, data_dir: Path) -> None:
+def _go_on(plan: Plan, folder: Path, until: NewLimits, *, data_dir: Path) -> None:
     """Go on with a sweep, then show what came of it, even after an interrupt."""
     samples = read_samples(folder, may_be_empty=True)[0] if (folder / "samples.csv").exists() else []
     spent_s = max((sample.started_s for sample in samples), default=0.0)
@@ -184,8 +184,8 @@ def _go_on(plan: Plan, folder: Path, until: Until, *, data_dir: Path) -> None:
     finish(folder)
 
 
-def _hands(progress: SweepProgress) -> Hands:
-    return Hands(policy=choose_lengths, search=search_settings, observer=progress)
+def _hands(progress: SweepProgress) -> SweepHooks:
+    return SweepHooks(policy=choose_lengths, search=search_settings, observer=progress)
 
 
 def _take_interrupts() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from bench.estimate.hybrid_gain import make_curves
 from bench.estimate.intervals import AnalysisError
-from bench.estimate.paired_rounds import Pairing
+from bench.estimate.paired_rounds import PairedRounds
 from bench.estimate.per_length import make_points
 from bench.estimate.results import Analysis, Fit
 from bench.estimate.sweet_spots import make_spots
@@ -41,7 +41,7 @@ def analyse(run: RunRecord, samples: Sequence[Sample]) -> Analysis:
     return Analysis(points, spots, _fits(pairings), tuple(dict.fromkeys(notices)), hybrids)
 
 
-def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[Pairing, ...]:
+def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[PairedRounds, ...]:
     """One pairing for each load series that the run names or the samples hold."""
     require_measurable(run, samples)
     tables = tabulate(samples)
@@ -53,7 +53,7 @@ def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[Pairing, .
     for series in dict.fromkeys(names):
         suffix = _find_suffix(run, tables, recompute_series, series=series)
         pairings.append(
-            Pairing(
+            PairedRounds(
                 series=series,
                 recompute_series=recompute_series,
                 recompute=tables.get(("recompute", recompute_series or "", 0), {}),
@@ -132,7 +132,7 @@ def _find_gemm_rates(tables: Tables) -> dict[int, float]:
     return {number: float(np.median(found)) for number, found in rates.items() if found}
 
 
-def _fits(pairings: Sequence[Pairing]) -> tuple[Fit, ...]:
+def _fits(pairings: Sequence[PairedRounds]) -> tuple[Fit, ...]:
     """The recompute fit once, then one load fit for each series."""
     found = [pairing.recompute_fit for pairing in pairings[:1]] + [pairing.load_fit for pairing in pairings]
     return tuple(fit for fit in found if fit is not None)

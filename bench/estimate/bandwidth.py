@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bench.estimate.crossover import read_band
+from bench.estimate.crossover import decide
 from bench.estimate.results import Estimate
 from bench.estimate.round_curves import band_of
 from bench.estimate.valid_samples import Medians, Table, pair_rounds
@@ -63,7 +63,7 @@ def find_sensitivity(recompute: Medians, load: Medians, fixed: Medians) -> dict[
     found: dict[str, Estimate | None] = {}
     for scale in SCALES:
         rounds = pair_rounds(recompute, scale_bandwidth(load, fixed, scale))
-        crossings = read_band(band_of(rounds)).crossings if rounds else ()
+        crossings = decide(band_of(rounds)).crossings if rounds else ()
         found[f"{scale:g}x"] = crossings[0].tokens if len(crossings) == 1 else None
     return found
 

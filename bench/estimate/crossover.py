@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bench.estimate.intervals import MIN_ROUNDS_FOR_INTERVAL, Floats
 from bench.estimate.results import Crossing, Estimate, Verdict
-from bench.estimate.round_curves import Band
+from bench.estimate.round_curves import AdvantageCurve
 
 Signs = NDArray[np.int_]
 
@@ -39,7 +39,7 @@ class CrossoverReading:
     opposite: tuple[int, ...] = ()  # undecided lengths whose median contradicts the nearest decided one
 
 
-def read_band(band: Band) -> CrossoverReading:
+def decide(band: AdvantageCurve) -> CrossoverReading:
     """The verdict over the measured lengths of `band`, with every crossing in order."""
     lengths = band.lengths
     if len(lengths) < 2:
@@ -67,7 +67,7 @@ def read_band(band: Band) -> CrossoverReading:
     return CrossoverReading(verdict, crossings, "", *tell, doubts, against)
 
 
-def _describe_too_few(band: Band) -> str:
+def _describe_too_few(band: AdvantageCurve) -> str:
     """Of no length or one: why that is no crossover, and which arm was ahead at the one."""
     if not len(band.lengths):
         return "0 lengths measured by both arms; needs at least 2"
@@ -109,10 +109,10 @@ def _always(
         reason += f"; rounds disagree at {_list_lengths(split)}"
     if len(few):
         reason += f"; fewer than {MIN_ROUNDS_FOR_INTERVAL} rounds tell of {_list_lengths(few)}"
-    return "inconclusive", (), f"{reason}; {_say_where_to_look(signs, low, centre)}"
+    return "inconclusive", (), f"{reason}; {_format_where_to_look(signs, low, centre)}"
 
 
-def _say_where_to_look(signs: Signs, low: Floats, centre: Floats) -> str:
+def _format_where_to_look(signs: Signs, low: Floats, centre: Floats) -> str:
     """Beyond an end of the range where rounds disagree and the advantage shrinks towards it; else the same again."""
     decided = np.flatnonzero(signs)
     for end, nearest, where in (
@@ -146,7 +146,7 @@ def _find_contrary(
     return weak, opposite
 
 
-def find_crossing(band: Band, below: float, above: float) -> Crossing:
+def find_crossing(band: AdvantageCurve, below: float, above: float) -> Crossing:
     """The crossing between two lengths at which the sign of the advantage is decided and differs."""
     grid = np.geomspace(below, above, STEPS)
     grid = np.unique(np.concatenate([grid, band.lengths[(band.lengths > below) & (band.lengths < above)]]))
@@ -193,7 +193,7 @@ def _interpolate(grid: Floats, values: Floats, left: int) -> float:
     return float(grid[left] * (grid[left + 1] / grid[left]) ** share)
 
 
-def centre_roots(band: Band) -> tuple[float, ...]:
+def centre_roots(band: AdvantageCurve) -> tuple[float, ...]:
     """Where the median alone crosses 0, decided or not: what refinement aims at, never an answer."""
     lengths = band.lengths
     if len(lengths) < 2:

@@ -88,7 +88,7 @@ def describe_disagreement(recompute: Fit, load: Fit, crossing: Crossing) -> str 
     )
 
 
-def say_factor(lengths: Iterable[int], measured: tuple[int, int]) -> str | None:
+def format_factor(lengths: Iterable[int], measured: tuple[int, int]) -> str | None:
     """How far the lengths reach outside of the measured ones; None when they do not."""
     listed = list(lengths)
     shortest, longest = min(listed), max(listed)

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bench.estimate.intervals import MIN_ROUNDS_FOR_MEDIAN, summarise_positive
-from bench.estimate.paired_rounds import Pairing
+from bench.estimate.paired_rounds import PairedRounds
 from bench.estimate.results import BetterArm, HybridCurve, HybridPoint
 from bench.estimate.valid_samples import Rounds, Table, round_medians, select_load
 from bench.record.run import RunRecord
 
 
 def make_curves(
-    run: RunRecord, pairings: Sequence[Pairing], tables: Mapping[str, Table]
+    run: RunRecord, pairings: Sequence[PairedRounds], tables: Mapping[str, Table]
 ) -> tuple[HybridCurve, ...]:
     """One curve for each hybrid series that the run names, whether it was measured or not.
 
@@ -36,7 +36,7 @@ def make_curves(
     return tuple(curves)
 
 
-def _make_point(pairing: Pairing | None, tokens: int, rounds: Rounds) -> HybridPoint:
+def _make_point(pairing: PairedRounds | None, tokens: int, rounds: Rounds) -> HybridPoint:
     hybrid_s = round_medians({tokens: rounds})[tokens]
     outcomes = [outcome for found in rounds.values() for outcome in found]
     fractions = [o.load_fraction for o in outcomes if o.load_fraction is not None]
@@ -55,7 +55,7 @@ def _make_point(pairing: Pairing | None, tokens: int, rounds: Rounds) -> HybridP
     )
 
 
-def _find_better(pairing: Pairing | None, tokens: int) -> tuple[BetterArm | None, Mapping[int, float]]:
+def _find_better(pairing: PairedRounds | None, tokens: int) -> tuple[BetterArm | None, Mapping[int, float]]:
     """The arm with the smaller median over rounds at this length, and its seconds by round.
 
     One arm for all rounds: the smaller of two noisy times in each round would be too small where both tie.

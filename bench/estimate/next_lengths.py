@@ -21,10 +21,10 @@ from itertools import pairwise
 import numpy as np
 
 from bench.estimate.analysis import make_pairings
-from bench.estimate.crossover import CrossoverReading, centre_roots, read_band
+from bench.estimate.crossover import CrossoverReading, centre_roots, decide
 from bench.estimate.intervals import AnalysisError, half_width
-from bench.estimate.paired_rounds import Pairing
-from bench.estimate.round_curves import RoundBand, RoundCurve, direct_band
+from bench.estimate.paired_rounds import PairedRounds
+from bench.estimate.round_curves import RoundCurve, RoundCurves, direct_band
 from bench.estimate.valid_samples import TRIES, round_medians
 from bench.record.progress import NO_ROOM, End, Progress
 from bench.record.sample import Sample
@@ -157,10 +157,10 @@ def _times(rounds: Sequence[RoundCurve], tokens: int) -> int:
 
 
 @lru_cache(maxsize=16)
-def _read(rounds: tuple[RoundCurve, ...]) -> tuple[RoundBand, CrossoverReading]:
+def _read(rounds: tuple[RoundCurve, ...]) -> tuple[RoundCurves, CrossoverReading]:
     """Kept, because stopping and refining look at the same rounds."""
-    band = RoundBand(rounds)
-    return band, read_band(band)
+    band = RoundCurves(rounds)
+    return band, decide(band)
 
 
 def _wanted(state: RefineState, rounds: tuple[RoundCurve, ...]) -> set[int]:
@@ -176,7 +176,7 @@ def _wanted(state: RefineState, rounds: tuple[RoundCurve, ...]) -> set[int]:
     return {int(band.lengths[i]) for i in nearest}
 
 
-def _around(state: RefineState, band: RoundBand, root: float) -> set[int]:
+def _around(state: RefineState, band: RoundCurves, root: float) -> set[int]:
     """The bracket of `root`, coarse lengths inside a wide one, and two coarse lengths below it.
 
     With two lengths alone a round is a chord, which lies above a convex curve and puts C* too low; the third
@@ -191,7 +191,7 @@ def _around(state: RefineState, band: RoundBand, root: float) -> set[int]:
     return {low, high} | inside | set(below[-2:] or above[:1])
 
 
-def _bracket(state: RefineState, band: RoundBand, root: float) -> tuple[int, int]:
+def _bracket(state: RefineState, band: RoundCurves, root: float) -> tuple[int, int]:
     """Two allowed lengths around `root`; those of the last round when they still fit."""
     reach = max(REACH * find_noise(band) / _slope(band, root), math.log1p(state.step_tokens / root))
     last = band.rounds[-1].lengths
@@ -211,7 +211,7 @@ def _fits(distance: float, reach: float, limit: bool) -> bool:
     return 0.6 * reach <= distance <= 1.6 * reach or (limit and distance <= 1.6 * reach)
 
 
-def find_noise(band: RoundBand) -> float:
+def find_noise(band: RoundCurves) -> float:
     """Spread of one round's log(recompute / load) around the truth, from pairs of rounds at equal lengths."""
     differences = []
     for older, newer in pairwise(band.rounds):
@@ -222,7 +222,7 @@ def find_noise(band: RoundBand) -> float:
     return max(1.4826 * float(np.median(differences)) / math.sqrt(2), MIN_NOISE)
 
 
-def _slope(band: RoundBand, root: float) -> float:
+def _slope(band: RoundCurves, root: float) -> float:
     """Steepness of the median advantage around `root`, per log length."""
     ends = np.clip([root / math.sqrt(2), root * math.sqrt(2)], band.lengths[0], band.lengths[-1])
     centre, _, _ = band.at(ends)
@@ -249,7 +249,7 @@ def _answered(state: RefineState, reading: CrossoverReading) -> bool:
     return all(width is not None and width <= state.precision for width in widths)
 
 
-MOST_SIMULATED_ROUNDS = 40  # virtual time passes so fast that the real one would be spent on analysing
+MAX_SIMULATED_ROUNDS = 40  # virtual time passes so fast that the real one would be spent on analysing
 UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
 
 
@@ -262,8 +262,8 @@ def choose_lengths(progress: Progress) -> tuple[int, ...] | End:
     plan = progress.run.plan
     if plan.num_rounds is not None and progress.rounds_done >= plan.num_rounds:
         return End(f"the rounds that --rounds asked for, {plan.num_rounds}, are measured")
-    if plan.simulation is not None and progress.rounds_done >= MOST_SIMULATED_ROUNDS:
-        return End(f"a simulation ends after {MOST_SIMULATED_ROUNDS} rounds")
+    if plan.simulation is not None and progress.rounds_done >= MAX_SIMULATED_ROUNDS:
+        return End(f"a simulation ends after {MAX_SIMULATED_ROUNDS} rounds")
     bands = _bands(progress)
     state = RefineState(
         curves=tuple(band.rounds for band in bands),
@@ -288,7 +288,7 @@ def choose_lengths(progress: Progress) -> tuple[int, ...] | End:
     return next_lengths(state) or End(NO_ROOM, next_lengths(replace(state, remaining_s=None)))
 
 
-def _bands(progress: Progress) -> list[RoundBand]:
+def _bands(progress: Progress) -> list[RoundCurves]:
     """Of each load series that is still measured: one that broke tells nothing more, so it asks for nothing."""
     return [
         _band(pairing, progress.run.plan.suffix_tokens)
@@ -302,14 +302,14 @@ def _count_rounds(samples: Sequence[Sample]) -> Counter[int]:
     return Counter(tokens for tokens, _ in {(s.case.prefix_tokens, s.round) for s in samples})
 
 
-def _band(pairing: Pairing, suffix_tokens: int) -> RoundBand:
+def _band(pairing: PairedRounds, suffix_tokens: int) -> RoundCurves:
     if not suffix_tokens:
         return pairing.band
     return direct_band(round_medians(pairing.recompute_next), round_medians(pairing.load_next.table))
 
 
-def _never_cross(bands: Sequence[RoundBand]) -> bool:
+def _never_cross(bands: Sequence[RoundCurves]) -> bool:
     return bool(bands) and all(
-        len(band.lengths) and read_band(band).verdict in {"load_always_wins", "recompute_always_wins"}
+        len(band.lengths) and decide(band).verdict in {"load_always_wins", "recompute_always_wins"}
         for band in bands
     )

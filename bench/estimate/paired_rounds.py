@@ -9,12 +9,12 @@ import numpy as np
 from bench.estimate.bandwidth import fixed_by_round
 from bench.estimate.fits import fit_seconds
 from bench.estimate.results import Fit
-from bench.estimate.round_curves import RoundBand, band_of
+from bench.estimate.round_curves import RoundCurves, band_of
 from bench.estimate.valid_samples import Medians, Selection, Table, pair_rounds, round_medians
 
 
 @dataclass(frozen=True)
-class Pairing:
+class PairedRounds:
     """All samples of one load series that count, and those of the recompute arm.
 
     Args:
@@ -63,7 +63,7 @@ class Pairing:
         return fit_seconds("load", self.series, _over_rounds(self.load_s))
 
     @cached_property
-    def band(self) -> RoundBand:
+    def band(self) -> RoundCurves:
         """Advantage of load, log(recompute / load), over the rounds that measured both."""
         return band_of(pair_rounds(self.recompute_s, self.load_s))
 

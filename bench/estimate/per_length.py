@@ -26,7 +26,7 @@ from bench.estimate.intervals import (
     Floats,
     summarise_positive,
 )
-from bench.estimate.paired_rounds import Pairing
+from bench.estimate.paired_rounds import PairedRounds
 from bench.estimate.results import Point
 from bench.estimate.tail_latency import tail_seconds
 from bench.estimate.valid_samples import Rounds
@@ -35,7 +35,7 @@ from bench.record.sample import Outcome
 DRIFT = 0.10  # log change over the rounds from which a case is said to drift
 MIN_ROUNDS = 6  # with fewer, rounds are in order by chance too often
 CHANCE = 0.005  # of either test to be passed by rounds that are steady
-LEAST_PART = 2  # rounds on each side of a change
+MIN_PART = 2  # rounds on each side of a change
 
 
 def drifts(logs: Sequence[float]) -> bool:
@@ -53,7 +53,7 @@ def _trends(logs: Sequence[float]) -> bool:
 
 def _jumps(logs: Sequence[float]) -> bool:
     values, total = np.asarray(logs), len(logs)
-    splits = range(LEAST_PART, total - LEAST_PART + 1)
+    splits = range(MIN_PART, total - MIN_PART + 1)
     scores = [_score(values[:split], values[split:]) for split in splits]
     best = int(np.argmax(scores))
     first, last = values[: splits[best]], values[splits[best] :]
@@ -155,21 +155,21 @@ def _change(values: Sequence[float]) -> float:
     return abs(float(np.median(values[-third:]) - np.median(values[:third])))
 
 
-def make_points(pairing: Pairing) -> tuple[Point, ...]:
+def make_points(pairing: PairedRounds) -> tuple[Point, ...]:
     """One point for each length that either arm measured."""
     pairing = _as_asked(pairing)
     lengths = sorted(pairing.recompute.keys() | pairing.load.table.keys())
     return tuple(_make_point(pairing, tokens) for tokens in lengths)
 
 
-def _as_asked(pairing: Pairing) -> Pairing:
+def _as_asked(pairing: PairedRounds) -> PairedRounds:
     """A run that asked the marginal question has its points there: seconds of the next tokens."""
     if pairing.recompute or pairing.load.table:
         return pairing
     return replace(pairing, recompute=pairing.recompute_next, load=pairing.load_next)
 
 
-def _make_point(pairing: Pairing, tokens: int) -> Point:
+def _make_point(pairing: PairedRounds, tokens: int) -> Point:
     recompute = pairing.recompute.get(tokens, {})
     load = pairing.load.table.get(tokens, {})
     recompute_s = pairing.recompute_s.get(tokens, {})

@@ -27,7 +27,7 @@ Axis = Literal["log", "linear"]
 WINDOW = math.log(2) / 4  # lengths of one round within a factor 2^(1/4) are smoothed together
 
 
-class Band(Protocol):
+class AdvantageCurve(Protocol):
     """An advantage of load (above 0 load wins) with its interval, over prefix length."""
 
     @property
@@ -52,7 +52,7 @@ def curve_of(values: Mapping[float, float]) -> RoundCurve:
     return RoundCurve(np.asarray(lengths, dtype=float), np.asarray([values[n] for n in lengths], dtype=float))
 
 
-class RoundBand:
+class RoundCurves:
     """The band over rounds: at each length the median of the rounds that cover it, and its interval.
 
     Rounds may have measured different lengths; each is interpolated on its own, both arms paired, before
@@ -81,7 +81,7 @@ class RoundBand:
         return summarise_columns(np.concatenate([group.at(x).T for group in self._groups]))
 
 
-class _RoundsAlike:
+class _SharedGridCurves:
     """Rounds that measured the same lengths, interpolated together."""
 
     def __init__(self, curves: Sequence[RoundCurve], axis: Axis) -> None:
@@ -109,9 +109,9 @@ class _RoundsAlike:
 
 
 @lru_cache(maxsize=64)
-def _interpolate_alike(curves: tuple[RoundCurve, ...], axis: Axis) -> _RoundsAlike:
+def _interpolate_alike(curves: tuple[RoundCurve, ...], axis: Axis) -> _SharedGridCurves:
     """Kept, because refinement looks at the same old rounds after every new one."""
-    return _RoundsAlike(curves, axis)
+    return _SharedGridCurves(curves, axis)
 
 
 def _smooth(x: Floats, y: Floats) -> Floats:
@@ -128,20 +128,20 @@ def _smooth(x: Floats, y: Floats) -> Floats:
     return np.where((count > 2)[:, None], mean_y + slope * (x - mean_x)[:, None], y)
 
 
-def band_of(rounds: Sequence[Mapping[float, float]], *, axis: Axis = "log") -> RoundBand:
+def band_of(rounds: Sequence[Mapping[float, float]], *, axis: Axis = "log") -> RoundCurves:
     """The band of several rounds, each {length: advantage}; rounds without any length are left out."""
-    return RoundBand(tuple(curve_of(values) for values in rounds if values), axis=axis)
+    return RoundCurves(tuple(curve_of(values) for values in rounds if values), axis=axis)
 
 
 MIN_RATIO = math.sqrt(2) * 0.98  # lengths are rounded to chunks
 
 
-def direct_band(recompute: Medians, load: Medians) -> RoundBand:
+def direct_band(recompute: Medians, load: Medians) -> RoundCurves:
     """Band of log(recompute / load) of the next tokens, by prefix length."""
     return band_of(pair_rounds(recompute, load))
 
 
-def slope_band(recompute: Medians, load: Medians, *, chunk_tokens: int) -> RoundBand:
+def slope_band(recompute: Medians, load: Medians, *, chunk_tokens: int) -> RoundCurves:
     """Band of recompute's slope minus load's (seconds per token), by the prefix before the chunk."""
     rounds: dict[int, dict[int, tuple[float, float]]] = {}
     for tokens in recompute.keys() & load.keys():

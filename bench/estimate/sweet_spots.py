@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from bench.estimate.bandwidth import find_sensitivity
-from bench.estimate.crossover import CrossoverReading, read_band
+from bench.estimate.crossover import CrossoverReading, decide
 from bench.estimate.fits import describe_disagreement, extrapolate
 from bench.estimate.intervals import MIN_ROUNDS_FOR_INTERVAL, MIN_ROUNDS_FOR_MEDIAN
-from bench.estimate.paired_rounds import Pairing
+from bench.estimate.paired_rounds import PairedRounds
 from bench.estimate.results import Crossing, Kind, SweetSpot
-from bench.estimate.round_curves import Band, RoundBand, direct_band, slope_band
+from bench.estimate.round_curves import AdvantageCurve, RoundCurves, direct_band, slope_band
 from bench.estimate.tail_latency import MIN_SAMPLES, enough_samples, pair_table, tail_band
 from bench.estimate.valid_samples import Selection, Table, round_medians
 
@@ -20,7 +20,7 @@ NO_ROUND = "no round measured both arms at the same length"
 Statistic = Literal["p50", "p95", "p99"]
 
 
-def make_spots(pairing: Pairing) -> tuple[SweetSpot, ...]:
+def make_spots(pairing: PairedRounds) -> tuple[SweetSpot, ...]:
     """C* of p50 and p95, of p99 where two lengths have the samples for it, and P*."""
     tails: list[Statistic] = ["p95"]
     if len(enough_samples(pair_table(pairing.recompute_s, pairing.load.table), "p99")) >= 2:
@@ -44,9 +44,9 @@ def _export(crossings: Sequence[Crossing], chunk_tokens: int) -> int | None:
     return round_up(crossings[-1].tokens.value, chunk_tokens)
 
 
-def _whole_spot(pairing: Pairing) -> SweetSpot:
+def _whole_spot(pairing: PairedRounds) -> SweetSpot:
     missing = _describe_whole_missing(pairing)
-    reading = read_band(pairing.band) if not missing else CrossoverReading("inconclusive", reason=missing)
+    reading = decide(pairing.band) if not missing else CrossoverReading("inconclusive", reason=missing)
     beyond = _extrapolate(pairing) if reading.verdict.endswith("always_wins") else None
     crossings = reading.crossings if beyond is None else (beyond,)
     return SweetSpot(
@@ -63,13 +63,13 @@ def _whole_spot(pairing: Pairing) -> SweetSpot:
     )
 
 
-def _extrapolate(pairing: Pairing) -> Crossing | None:
+def _extrapolate(pairing: PairedRounds) -> Crossing | None:
     recompute, load, measured = pairing.recompute_fit, pairing.load_fit, pairing.measured_range
     return extrapolate(recompute, load, measured) if recompute and load and measured else None
 
 
 def _whole_notices(
-    pairing: Pairing, reading: CrossoverReading, crossings: Sequence[Crossing]
+    pairing: PairedRounds, reading: CrossoverReading, crossings: Sequence[Crossing]
 ) -> Iterator[str]:
     """What makes a whole-prefix crossing suspect."""
     num_rounds = len(pairing.band.rounds)
@@ -82,7 +82,7 @@ def _whole_notices(
         yield from _crossing_notices(pairing, crossing)
 
 
-def _crossing_notices(pairing: Pairing, crossing: Crossing) -> Iterator[str]:
+def _crossing_notices(pairing: PairedRounds, crossing: Crossing) -> Iterator[str]:
     below, above = crossing.bracket
     if crossing.extrapolated:
         tokens = crossing.tokens.value
@@ -108,7 +108,7 @@ def _describe_missing(recompute: Table, load: Selection) -> str:
     return ""
 
 
-def _describe_whole_missing(pairing: Pairing) -> str:
+def _describe_whole_missing(pairing: PairedRounds) -> str:
     """Why there is no C* to look for; empty when there is."""
     if pairing.suffix_tokens and not (pairing.recompute or pairing.load.table or pairing.load.num_left_out):
         return f"only the next {pairing.suffix_tokens:,} tokens were timed, no whole prefixes"
@@ -116,7 +116,7 @@ def _describe_whole_missing(pairing: Pairing) -> str:
     return missing or ("" if pairing.band.rounds else NO_ROUND)
 
 
-def _tail_spot(pairing: Pairing, statistic: Statistic) -> SweetSpot:
+def _tail_spot(pairing: PairedRounds, statistic: Statistic) -> SweetSpot:
     load = pair_table(pairing.recompute_s, pairing.load.table)
     band = tail_band(pairing.recompute_s, load, statistic)
     if band is None:
@@ -126,12 +126,12 @@ def _tail_spot(pairing: Pairing, statistic: Statistic) -> SweetSpot:
             f"{num} {have} {MIN_SAMPLES[statistic]} load samples in rounds of both arms; needs at least 2"
         )
         return SweetSpot(pairing.series, "whole", statistic, "inconclusive", None, reason=reason)
-    reading = read_band(band)
+    reading = decide(band)
     reason, notices = reading.reason, pairing.load.notices
     return _spot(pairing, "whole", statistic, band=band, reading=reading, reason=reason, notices=notices)
 
 
-def _marginal_spot(pairing: Pairing) -> SweetSpot:
+def _marginal_spot(pairing: PairedRounds) -> SweetSpot:
     if pairing.recompute_next and pairing.load_next.table:
         band = direct_band(round_medians(pairing.recompute_next), round_medians(pairing.load_next.table))
         return _judge_marginal(
@@ -156,21 +156,21 @@ def _marginal_spot(pairing: Pairing) -> SweetSpot:
 
 
 def _judge_marginal(
-    pairing: Pairing, band: RoundBand, said: tuple[str, str], *, notices: tuple[str, ...]
+    pairing: PairedRounds, band: RoundCurves, said: tuple[str, str], *, notices: tuple[str, ...]
 ) -> SweetSpot:
     """P* from a band; `said` is how it was found, and why where no round tells."""
     how, why_not = said
-    reading = read_band(band) if band.rounds else CrossoverReading("inconclusive", reason=why_not)
+    reading = decide(band) if band.rounds else CrossoverReading("inconclusive", reason=why_not)
     reason = "; ".join(filter(None, (how, reading.reason)))
     return _spot(pairing, "marginal", "p50", band=band, reading=reading, reason=reason, notices=notices)
 
 
 def _spot(
-    pairing: Pairing,
+    pairing: PairedRounds,
     kind: Kind,
     statistic: Statistic,
     *,
-    band: Band,
+    band: AdvantageCurve,
     reading: CrossoverReading,
     reason: str,
     notices: tuple[str, ...],

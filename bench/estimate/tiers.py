@@ -23,7 +23,7 @@ from bench.record.run import RunRecord
 from bench.record.sample import Outcome, Sample
 
 
-def within_noise(one: Mapping[int, float], other: Mapping[int, float], *, level: float) -> bool:
+def indistinguishable(one: Mapping[int, float], other: Mapping[int, float], *, level: float) -> bool:
     """Whether seconds by round of two ways are the same as far as the rounds that measured both can tell.
 
     They differ where the 95 % interval of their ratio over rounds excludes 1, and Student's t test of the paired log
@@ -88,12 +88,12 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class CheapestTier:
     """The cheapest tier that beats recompute at one length.
 
     Args:
         series, place: of that tier; None where none does.
-        ties: series in the same place that beat recompute too, and that are not surely slower: see `within_noise`, at
+        ties: series in the same place that beat recompute too, and that are not surely slower: see `indistinguishable`, at
             `ERROR` over all pairs of such series at all lengths, since the home is the fastest of them by chance too.
         undecided: series whose rounds disagree on recompute: in cheaper places (in any, where no tier beats recompute),
             and those in the same place that are not surely slower.
@@ -123,12 +123,12 @@ class TierTable:
         order_tokens: the longest length that all measured tiers have, at which their load times order them; None
             where they share none: each then stands by its time at its own longest.
         undecided: runs of neighbours in that order whose load times there are the same within the noise: see
-            `within_noise`, at `ERROR` over the neighbours.
+            `indistinguishable`, at `ERROR` over the neighbours.
         not_measured: what was asked for and skipped, each with its reason.
     """
 
     tiers: tuple[Tier, ...]
-    homes: tuple[Home, ...]
+    homes: tuple[CheapestTier, ...]
     recompute_s: Mapping[int, Estimate]
     suffix_tokens: int
     order_tokens: int | None
@@ -215,7 +215,7 @@ def _find_undecided(
     names = [tier.series for tier in tiers if tier.points]
     runs, level = [names[:1]], ERROR / max(1, len(names) - 1)
     for faster, slower in pairwise(names):
-        if within_noise(seconds[faster][tokens], seconds[slower][tokens], level=level):
+        if indistinguishable(seconds[faster][tokens], seconds[slower][tokens], level=level):
             runs[-1].append(slower)
         else:
             runs.append([slower])
@@ -275,7 +275,7 @@ def _find_from(spot: SweetSpot | None) -> int | None:
     return spot.export_tokens
 
 
-def _find_homes(tiers: Sequence[Tier], seconds: Mapping[str, Medians]) -> tuple[Home, ...]:
+def _find_homes(tiers: Sequence[Tier], seconds: Mapping[str, Medians]) -> tuple[CheapestTier, ...]:
     """The home at each length, shortest first."""
     at: dict[int, list[tuple[Tier, Point]]] = {}
     for tier in tiers:
@@ -303,7 +303,7 @@ def _make_home(
     *,
     seconds: Mapping[str, Medians],
     level: float,
-) -> Home:
+) -> CheapestTier:
     cheap = PLACES.index(rivals[0][0].place) if rivals else -1
     undecided = [
         tier.series
@@ -311,13 +311,13 @@ def _make_home(
         if judge(point) == "undecided" and PLACES.index(tier.place) > cheap
     ]
     if not rivals:
-        return Home(tokens, None, None, tuple(undecided))
+        return CheapestTier(tokens, None, None, tuple(undecided))
     home, ties = rivals[0][0], list[str]()
     for tier, point in rivals[1:]:
-        if within_noise(seconds[home.series][tokens], seconds[tier.series][tokens], level=level):
+        if indistinguishable(seconds[home.series][tokens], seconds[tier.series][tokens], level=level):
             (ties if judge(point) == "beats" else undecided).append(tier.series)
     unverified = home.cache_state is not None and UNVERIFIED in home.cache_state
-    return Home(tokens, home.series, home.place, tuple(undecided), tuple(ties), unverified)
+    return CheapestTier(tokens, home.series, home.place, tuple(undecided), tuple(ties), unverified)
 
 
 def _price(found: tuple[Tier, Point]) -> tuple[int, float]:

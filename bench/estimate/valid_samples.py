@@ -15,7 +15,7 @@ from bench.record.run import RunRecord
 from bench.record.sample import ArmName, Case, Outcome, Sample
 
 SHARES = ("open_s", "read_s", "h2d_s", "scatter_s")
-LEAST_SHARE = 0.98  # of the sum of parts, in seconds: a GPU times copies by a clock of its own
+MIN_SHARE = 0.98  # of the sum of parts, in seconds: a GPU times copies by a clock of its own
 
 
 def require_sound(sample: Sample) -> None:
@@ -61,7 +61,7 @@ def _require_parts(sample: Sample, *, ranks: int) -> None:
     longest_s = max(getattr(outcome, name) or 0.0 for name in SHARES)
     step_s = outcome.first_token_s or 0.0
     least_s = longest_s + step_s if ranks == 1 else max(longest_s, step_s)
-    if outcome.seconds < LEAST_SHARE * least_s:
+    if outcome.seconds < MIN_SHARE * least_s:
         raise _impossible(
             sample, f"{outcome.seconds:.6g} s in all are less than the {least_s:.6g} s of its parts"
         )

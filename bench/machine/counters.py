@@ -18,7 +18,7 @@ SHORTEST_S = 0.3  # in less, ticks of the kernel are too coarse for a share
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SystemCounters:
     """What was counted up to then; None where nobody counts.
 
     Args:
@@ -37,7 +37,7 @@ class Moment:
     children: frozenset[int] = frozenset()
     drive: Traffic | None = None
 
-    def others_share_since(self, before: "Moment") -> float | None:
+    def others_share_since(self, before: "SystemCounters") -> float | None:
         """Of those cores, 0 to 1, what others took; None where it cannot be told."""
         elapsed_s = self.at_s - before.at_s
         if self.busy_s is None or before.busy_s is None or elapsed_s < SHORTEST_S:
@@ -47,23 +47,23 @@ class Moment:
         others_s = (self.busy_s - before.busy_s) - (self.own_s - before.own_s)
         return others_s / (elapsed_s * self.num_cores)
 
-    def drive_since(self, before: "Moment") -> Traffic | None:
+    def drive_since(self, before: "SystemCounters") -> Traffic | None:
         """Bytes read and written meanwhile; None where it cannot be told."""
         if self.drive is None or before.drive is None:
             return None
         return self.drive.moved_since(before.drive)
 
 
-def read_moment(
+def read_system_counters(
     at_s: float, *, counts_processor: bool = True, device: BlockDevice | None = None, root: Path = ROOT
-) -> Moment:
+) -> SystemCounters:
     """The counters now, those of the processor where they are asked for, those of a drive where it is known."""
     cores = os.sched_getaffinity(0)
     busy_s = read_busy_s(cores, root) if counts_processor else None
     own = psutil.Process()
     children = frozenset(child.pid for child in own.children() if is_alive(child))
     drive = None if device is None else read_traffic(device, root)
-    return Moment(at_s, busy_s, read_own_s(own), len(cores), children, drive)
+    return SystemCounters(at_s, busy_s, read_own_s(own), len(cores), children, drive)
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -123,18 +123,22 @@ def compare_software(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[s
         mine, theirs = dict(one.get(group) or {}), dict(other.get(group) or {})
         names = [name for name in dict.fromkeys((*mine, *theirs)) if name != OWN]
         found += [(name, mine.get(name), theirs.get(name)) for name in names]
-    return [f"{name}: {_say(mine)}, {_say(theirs)}" for name, mine, theirs in found if mine != theirs]
+    return [
+        f"{name}: {_format_message(mine)}, {_format_message(theirs)}"
+        for name, mine, theirs in found
+        if mine != theirs
+    ]
 
 
 def compare_revisions(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
     """In what the code of two runs differs, or may differ, as "this, that"; None when it is the same."""
-    mine, theirs = _say_revision(one), _say_revision(other)
+    mine, theirs = _format_revision(one), _format_revision(other)
     if mine == theirs and not (one.get("git") or {}).get("dirty"):
         return None
     return f"{mine}, {theirs}"
 
 
-def _say_revision(software: Mapping[str, Any]) -> str:
+def _format_revision(software: Mapping[str, Any]) -> str:
     version = (software.get("packages") or {}).get(OWN) or "of unknown version"
     git = software.get("git")
     if git is None:
@@ -142,7 +146,7 @@ def _say_revision(software: Mapping[str, Any]) -> str:
     return f"{version} at {git['commit'][:12]}{' with uncommitted changes' if git['dirty'] else ''}"
 
 
-def _say(value: object) -> str:
+def _format_message(value: object) -> str:
     return "none" if value is None else str(value)
 
 

@@ -61,7 +61,7 @@ class CostBook:
         return known_s * (ratio**GROWTH if ratio > 1 else 1.0 if ratio == 1 else max(ratio, 0.0))
 
 
-def say_remedies(plan: Plan, enough_s: int) -> str:
+def format_remedies(plan: Plan, enough_s: int) -> str:
     """Another budget, and what would make a round cheaper: "--budget 90s, or --layers fit, or fewer tokens"."""
     others = {
         "--layers fit": plan.layers != "fit" and plan.simulation is None,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.measure.conditions.object_server import find_server
-from bench.measure.rounds import Rounds, leave_out
-from bench.measure.session import Site
-from bench.measure.setup import Setup
+from bench.measure.rounds import Rounds, drop_series
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import ResolvedPlan
 from bench.measure.stores import StorePlan, chunks_at_once, create_stores, plan_stores
 from bench.record.notices import Notice
 from bench.record.plan import PlanError
@@ -50,12 +50,12 @@ FillPrices = Mapping[ChunkGeometry, FillPrice]
 
 
 @dataclass(frozen=True, slots=True)
-class _Filler:
+class ChunkFileWriter:
     """Writes and places, as long as there is time for it."""
 
     rounds: Rounds
-    setup: Setup
-    site: Site
+    setup: ResolvedPlan
+    site: MeasurementSession
     observer: Observer
     until_s: float
 
@@ -142,8 +142,8 @@ class _Filler:
             _do_without(self.rounds, failed)
 
 
-def fill_stores(
-    rounds: Rounds, setup: Setup, site: Site, *, left_s: float, observer: Observer
+def write_chunk_files(
+    rounds: Rounds, setup: ResolvedPlan, site: MeasurementSession, *, left_s: float, observer: Observer
 ) -> dict[str, Path]:
     """Write the files and place them where series read them from; the directory of each series.
 
@@ -157,7 +157,7 @@ def fill_stores(
     assert site.scratch is not None
     observer.on_phase("writing KV chunks")
     usable_s = left_s - rounds.cost_s(rounds.allowed[0]) - rounds.costs.startup_s
-    filler = _Filler(rounds, setup, site, observer, site.clock.now_s() + usable_s)
+    filler = ChunkFileWriter(rounds, setup, site, observer, site.clock.now_s() + usable_s)
     stores = plan_stores(setup, site.scratch, longest=rounds.allowed[-1])
     prices = {plan.geometry: filler.price(plan) for plan in stores}
     limit = FillLimit(FILL_SHARE * left_s, filler.left_s)
@@ -189,16 +189,16 @@ def _do_without(rounds: Rounds, failed: Mapping[str, KVIOError]) -> None:
     if failed and {name for arm, name in rounds.series if arm == "load"} <= set(failed):
         raise next(iter(failed.values()))
     for name, error in failed.items():
-        leave_out(rounds, name, str(error), instead="its KV chunks could not be placed, so it was left out")
+        drop_series(rounds, name, str(error), instead="its KV chunks could not be placed, so it was left out")
 
 
-def seconds_of(setup: Setup, prices: FillPrices, tokens: int) -> float:
+def seconds_of(setup: ResolvedPlan, prices: FillPrices, tokens: int) -> float:
     """Seconds to write and place no more than one prefix of `tokens`."""
     return sum(price.of(chunks_at_once(setup, geometry, tokens)) for geometry, price in prices.items())
 
 
 def lengths_within(
-    setup: Setup, prices: FillPrices, lengths: tuple[int, ...], *, limit: FillLimit
+    setup: ResolvedPlan, prices: FillPrices, lengths: tuple[int, ...], *, limit: FillLimit
 ) -> tuple[int, ...]:
     """The lengths whose files take no longer than wanted, the shortest at least; all of those that were asked for.
 

@@ -9,19 +9,19 @@ from bench.measure.setup import LoadSeries
 from bench.record.notices import Notice
 from bench.record.progress import Observer
 from kvio.backends import find_backend
-from kvio.backends.placement import Depot, SampleDepot
+from kvio.backends.placement import Placement, SampleDepot
 from kvio.protocol import KVIOError
 from kvio.store.chunk_store import ChunkStore
-from kvio.store.store_files import told
+from kvio.store.store_files import os_errors_as_store_errors
 
 
-class RunDepots:
+class ChunkPlacement:
     """Of each load series that has one; series with the same depot share it."""
 
     def __init__(self, loads: Sequence[LoadSeries], scratch: Path) -> None:
-        self._of_series: dict[str, Depot] = {}
-        self._make: dict[str, Callable[[Path], Depot]] = {}
-        by_name: dict[str, Depot] = {}
+        self._of_series: dict[str, Placement] = {}
+        self._make: dict[str, Callable[[Path], Placement]] = {}
+        by_name: dict[str, Placement] = {}
         for load in loads:
             kind = find_backend(load.spec.backend)
             if kind.depot is None:
@@ -31,7 +31,7 @@ class RunDepots:
             if not isinstance(depot, SampleDepot):
                 self._of_series[load.name] = by_name.setdefault(depot.name, depot)
                 self._make[load.name] = make
-        self._begun: list[Depot] = []
+        self._begun: list[Placement] = []
 
     def begin(self) -> None:
         """Clean up after dead runs, and find out that things can be placed.
@@ -58,7 +58,7 @@ class RunDepots:
         self, store_dirs: Mapping[str, Path], observer: Observer, *, before_each: Callable[[], None]
     ) -> Iterator[dict[str, KVIOError]]:
         """As `place`, but what was placed is taken back when the block ends: there is nothing but it below the stores."""
-        of_store: dict[tuple[str, Path], Depot] = {}
+        of_store: dict[tuple[str, Path], Placement] = {}
         depots = {
             name: of_store.setdefault((self._of_series[name].name, directory), self._make[name](directory))
             for name, directory in store_dirs.items()
@@ -85,14 +85,14 @@ class RunDepots:
 
 
 def _place_all(
-    depots: Mapping[str, Depot],
+    depots: Mapping[str, Placement],
     store_dirs: Mapping[str, Path],
     observer: Observer,
     *,
     before_each: Callable[[], None],
 ) -> dict[str, KVIOError]:
     failed: dict[str, KVIOError] = {}
-    shared: dict[tuple[Depot, Path], list[str]] = {}
+    shared: dict[tuple[Placement, Path], list[str]] = {}
     for name, directory in store_dirs.items():
         if name in depots:
             shared.setdefault((depots[name], directory), []).append(name)
@@ -104,11 +104,11 @@ def _place_all(
     return failed
 
 
-def _place(depot: Depot, directory: Path, observer: Observer, *, before_each: Callable[[], None]) -> None:
+def _place(depot: Placement, directory: Path, observer: Observer, *, before_each: Callable[[], None]) -> None:
     store = ChunkStore.open(directory)
     for chunk_id in range(store.num_chunks):
         store.verify(chunk_id)
-    with told(directory):
+    with os_errors_as_store_errors(directory):
         paths = sorted(directory.glob("*.kv"))
         held_bytes = sum(path.stat().st_size for path in paths)
     observer.on_phase(f"placing {len(paths)} files, {held_bytes / 1e9:.2f} GB, in {depot.name}")

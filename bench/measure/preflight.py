@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.measure.budget import CostBook, say_remedies
+from bench.measure.budget import CostBook, format_remedies
 from bench.measure.clock import Clock
 from bench.measure.processes.messages import (
     CaseCost,
@@ -29,7 +29,7 @@ from bench.record.run import BuiltLayers
 from bench.record.sample import Case
 
 WALK_SHARE = 0.01  # of the budget: the walk over rising lengths ends with the first case that takes longer
-FEWEST_ROUNDS_OF_TWO = 3  # enough for an interval
+MIN_ROUNDS_OF_TWO = 3  # enough for an interval
 PREFLIGHT_SHARE = 0.6  # of the budget at most
 
 
@@ -143,7 +143,7 @@ def require_time(plan: Plan, left_s: float) -> None:
     spent_s = plan.budget_s - left_s
     raise PlanError(
         f"a budget of {plan.budget_s:g} s is too small to measure anything: {spent_s:.0f} s were spent before the first "
-        f"case could begin; try {say_remedies(plan, max(60, math.ceil(3 * spent_s)))}{_other_work()}"
+        f"case could begin; try {format_remedies(plan, max(60, math.ceil(3 * spent_s)))}{_other_work()}"
     )
 
 
@@ -153,7 +153,7 @@ def _too_small(plan: Plan, shortest: int, needed_s: float, *, spent_s: float) ->
     return PlanError(
         f"a budget of {plan.budget_s:g} s{before} is too small to measure anything: after {needed_s:.0f} s the shortest "
         f"case, {shortest} tokens, was still not measured (building the model included); try "
-        f"{say_remedies(plan, max(60, round(spent_s + 8 * needed_s)))}{_other_work()}"
+        f"{format_remedies(plan, max(60, round(spent_s + 8 * needed_s)))}{_other_work()}"
     )
 
 
@@ -184,7 +184,7 @@ def longest_within(
         longest = length
     if longest == lengths[0] and len(lengths) > 1:
         both_s = cost_s[lengths[0]] + cost_s[lengths[1]] + startup_s
-        longest = lengths[1] if both_s * FEWEST_ROUNDS_OF_TWO <= left_s else longest
+        longest = lengths[1] if both_s * MIN_ROUNDS_OF_TWO <= left_s else longest
     return longest
 
 
@@ -198,5 +198,5 @@ def require_budget(plan: Plan, left_s: float, shortest: int, *, cost_s: float) -
         needed_s = plan.budget_s - left_s + ROUNDS_PLANNED * cost_s
         raise PlanError(
             f"a budget of {plan.budget_s:g} s is too small to measure anything: {shortest} tokens take about "
-            f"{cost_s:.0f} s, {left_s:.0f} s are left; try {say_remedies(plan, math.ceil(needed_s))}{_other_work()}"
+            f"{cost_s:.0f} s, {left_s:.0f} s are left; try {format_remedies(plan, math.ceil(needed_s))}{_other_work()}"
         )

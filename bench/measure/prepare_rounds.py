@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.measure.budget import CostBook
-from bench.measure.chunk_files import fill_stores
+from bench.measure.chunk_files import write_chunk_files
 from bench.measure.preflight import (
     PREFLIGHT_SHARE,
     WALK_SHARE,
@@ -17,9 +17,9 @@ from bench.measure.preflight import (
     walk_lengths,
 )
 from bench.measure.processes.messages import PreflightJob
-from bench.measure.rounds import FEWEST_ROUNDS, Rounds
-from bench.measure.session import Site
-from bench.measure.setup import GEMM, RECOMPUTE, Setup
+from bench.measure.rounds import MIN_ROUNDS, Rounds
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import GEMM, RECOMPUTE, ResolvedPlan
 from bench.measure.stores import most_tokens
 from bench.record.progress import Observer
 from bench.record.run import BuiltLayers, RunRecord
@@ -30,12 +30,12 @@ GEMM_S = 0.3  # seconds at most that one sample of it may cost
 SHORTEST_WARMUP_TOKENS = 16
 WARMUP_S = 1.0  # a case that costs more is warmed up at a shorter length
 SETTLE_S = 0.4  # of reading: the kernel lets up to about 50 ms of it through at once, after a pause
-LEAST_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better
+MIN_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better
 
 
-def look_ahead(
-    setup: Setup,
-    site: Site,
+def preflight(
+    setup: ResolvedPlan,
+    site: MeasurementSession,
     *,
     start_s: float,
     checked: frozenset[str],
@@ -70,7 +70,7 @@ def look_ahead(
     )
 
     def prior_s(case: Case) -> float:
-        rate = plan.limit_bytes_per_s or LEAST_BYTES_PER_S
+        rate = plan.limit_bytes_per_s or MIN_BYTES_PER_S
         load_s = setup.load_bytes(case.prefix_tokens, case.suffix_tokens) / rate
         if case.arm != "hybrid":
             return load_s
@@ -83,8 +83,8 @@ def look_ahead(
 
 
 def prepare_rounds(
-    setup: Setup,
-    site: Site,
+    setup: ResolvedPlan,
+    site: MeasurementSession,
     run: RunRecord,
     *,
     findings: Findings,
@@ -130,12 +130,12 @@ def prepare_rounds(
             costs_s,
             left_s=left_s,
             startup_s=findings.startup_s,
-            num_rounds=plan.num_rounds or FEWEST_ROUNDS,
+            num_rounds=plan.num_rounds or MIN_ROUNDS,
         )
         rounds.allowed = tuple(range(grid[0], longest + 1, setup.chunk_tokens))
     if site.scratch is not None:
         left_s = rounds.deadline_s - site.clock.now_s() - search_s
-        directories = fill_stores(rounds, setup, site, left_s=left_s, observer=observer)
+        directories = write_chunk_files(rounds, setup, site, left_s=left_s, observer=observer)
         rounds.store_dirs = {
             name: found for name in run.series if (found := _files_of(name, run, directories))
         }
@@ -144,12 +144,12 @@ def prepare_rounds(
     return rounds
 
 
-def _shortest(setup: Setup) -> int:
+def _shortest(setup: ResolvedPlan) -> int:
     """Where chosen lengths begin: at a chunk, but not at one token, which the first-token step computes by itself."""
     return max(setup.chunk_tokens, 2)
 
 
-def long_enough(setup: Setup, grid: tuple[int, ...]) -> tuple[int, ...]:
+def long_enough(setup: ResolvedPlan, grid: tuple[int, ...]) -> tuple[int, ...]:
     """Under a read limit, the lengths whose load takes long enough to feel it; where none does, those that take longest."""
     limit = setup.plan.limit_bytes_per_s
     if limit is None:
@@ -165,7 +165,7 @@ def _files_of(series: str, run: RunRecord, directories: Mapping[str, Path]) -> P
     return None if info.skipped is not None else directories.get(info.settings.get("load_series", series))
 
 
-def _rate_tokens(setup: Setup, findings: Findings, *, most: int) -> int:
+def _rate_tokens(setup: ResolvedPlan, findings: Findings, *, most: int) -> int:
     """Tokens at which the matrix rate is taken: many, for that is where it is highest, but a second at most."""
     geometry = setup.model.geometry
     flops_per_s = findings.checks["dtype"]["flops_per_s"][setup.plan.dtype]

@@ -10,7 +10,7 @@ from bench.machine.facts import comparable
 from bench.machine.software import compare_revisions, compare_software, describe_software
 from bench.measure.conditions.fingerprint import compare_models
 from bench.measure.conditions.header import describe_machine_of, describe_storage_of, failed_series
-from bench.measure.setup import Setup, leave_out_unavailable
+from bench.measure.setup import ResolvedPlan, drop_unavailable_backends
 from bench.record.notices import SERIES_FAILED, Notice
 from bench.record.plan import Plan, PlanError
 from bench.record.progress import End, Policy, Progress
@@ -22,7 +22,7 @@ TRIED_AGAIN = frozenset({"answer_unchecked", "scaling_unchecked", SERIES_FAILED}
 
 
 @dataclass(frozen=True, slots=True)
-class Until:
+class NewLimits:
     """What is to end a sweep that is gone on with; None where it stays as it was.
 
     Args:
@@ -40,11 +40,11 @@ class Until:
         return Plan.model_validate({**plan.model_dump(), **changed})
 
 
-AS_BEFORE = Until()
+AS_BEFORE = NewLimits()
 
 
 def require_unfinished(
-    folder: Path, run: RunRecord, samples: Sequence[Sample], *, policy: Policy, until: Until
+    folder: Path, run: RunRecord, samples: Sequence[Sample], *, policy: Policy, until: NewLimits
 ) -> None:
     """Stop on a complete sweep to which going on would add neither samples nor a check that had no time.
 
@@ -93,7 +93,7 @@ def _unlimited(run: RunRecord, samples: Sequence[Sample]) -> Progress:
     )
 
 
-def require_same(folder: Path, run: RunRecord, setup: Setup, data_dir: Path) -> tuple[Notice, ...]:
+def require_same(folder: Path, run: RunRecord, setup: ResolvedPlan, data_dir: Path) -> tuple[Notice, ...]:
     """What must be said of rounds measured from now on beside those of `run`.
 
     Raises:
@@ -105,7 +105,7 @@ def require_same(folder: Path, run: RunRecord, setup: Setup, data_dir: Path) -> 
             f"{folder} cannot be gone on with: {run.plan.model} is not what it was (then, now): {'; '.join(others)}; "
             "put back the files it was begun with, or sweep again"
         )
-    _, missing = leave_out_unavailable(run.plan, data_dir)
+    _, missing = drop_unavailable_backends(run.plan, data_dir)
     if missing:
         raise PlanError(f"{folder} cannot be gone on with: {missing[0].message}")
     _, machine = describe_machine_of(setup)

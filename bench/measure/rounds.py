@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.arms.file_cursor import Taken
-from bench.measure.budget import CostBook, fitting_lengths, samples_per_length, say_remedies, shuffle_round
+from bench.arms.file_cursor import CursorPosition
+from bench.measure.budget import CostBook, fitting_lengths, format_remedies, samples_per_length, shuffle_round
 from bench.measure.clock import Clock
 from bench.measure.processes.messages import (
     CaseRefused,
@@ -31,7 +31,7 @@ from kvio.errors import FailedError
 ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is asked for
 REST_SHARE = 0.1  # of the budget that may be left without saying so
 RATE_SAMPLES = 3  # of the matrix rate in each round
-FEWEST_ROUNDS = 6  # for which the longest length is chosen: fewer give no distribution-free interval
+MIN_ROUNDS = 6  # for which the longest length is chosen: fewer give no distribution-free interval
 NOTHING_MEASURED = "nothing_measured"  # code of its notice: the budget was too small
 LOST = "could not be read any more and was left out from then on"
 
@@ -52,7 +52,9 @@ class Rounds:
     costs: CostBook
     warmup_tokens: int = 0
     store_dirs: Mapping[str, Path] = field(default_factory=dict)
-    taken: dict[Path, Taken] = field(default_factory=dict)  # of the files of each store, by its directory
+    taken: dict[Path, CursorPosition] = field(
+        default_factory=dict
+    )  # of the files of each store, by its directory
     samples: list[Sample] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     rate_case: Case | None = None  # the machine's matrix rate, once in every walk
@@ -145,7 +147,7 @@ def _notice_nothing(rounds: Rounds, unmeasured: Sequence[str]) -> Notice:
         message=(
             f"the budget of {plan.budget_s:g} s ended before {first}: {before_s:.0f} s went by before the rounds, "
             f"and {len(rounds.series)} series at {shortest} tokens take about {round_s:.0f} s a round; "
-            f"try {say_remedies(plan, math.ceil(before_s + ROUNDS_PLANNED * round_s))}"
+            f"try {format_remedies(plan, math.ceil(before_s + ROUNDS_PLANNED * round_s))}"
         ),
     )
 
@@ -227,7 +229,7 @@ def _do_without(rounds: Rounds, job: RoundJob, message: Message) -> None:
         case CaseRefused(case, reason):
             _drop_from(rounds, case.prefix_tokens, reason)
         case SeriesFailed(series, reason):
-            leave_out(rounds, series, f"round {job.number + 1}: {reason}")
+            drop_series(rounds, series, f"round {job.number + 1}: {reason}")
         case JobStopped():
             rounds.notices.append(_notice_stopped(rounds, job))
 
@@ -258,7 +260,7 @@ def _drop_from(rounds: Rounds, length: int, reason: str) -> None:
         raise MeasureError(f"not one length can be measured: {reason}")
 
 
-def leave_out(rounds: Rounds, series: str, reason: str, *, instead: str = LOST) -> None:
+def drop_series(rounds: Rounds, series: str, reason: str, *, instead: str = LOST) -> None:
     """Measure no further what could not be read, nor the hybrid that reads the same way; the others go on.
 
     Raises:

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from bench.machine.read_limit import ReadLimit, clean_groups_left_behind
 from bench.measure.clock import Clock, MonotonicClock, VirtualClock
-from bench.measure.depots import RunDepots
+from bench.measure.depots import ChunkPlacement
 from bench.measure.processes.entry import PRELOAD, serve
 from bench.measure.processes.source import ProcessSource, SimulatedSource, Source
-from bench.measure.setup import Setup
+from bench.measure.setup import ResolvedPlan
 from kvio.store.scratch import clean_stale, count_live, open_scratch
 
 OVERRUN_SHARE = 0.04  # of the budget: after this long a case that runs over the deadline is stopped
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class MeasurementSession:
     """What a sweep works with; `scratch` is None when nothing is read from files.
 
     Args:
@@ -29,7 +29,7 @@ class Site:
     scratch: Path | None
     start_s: float
     other_runs: int = 0
-    depots: RunDepots | None = None
+    depots: ChunkPlacement | None = None
 
     def count_others(self) -> int:
         """Other sweeps at work now in the folder of the scratch files."""
@@ -37,7 +37,7 @@ class Site:
 
 
 @contextmanager
-def open_site(setup: Setup, data_dir: Path, *, since_s: float) -> Iterator[Site]:
+def open_site(setup: ResolvedPlan, data_dir: Path, *, since_s: float) -> Iterator[MeasurementSession]:
     """A site whose scratch files, processes and limit are gone when the block ends, however it ends.
 
     Args:
@@ -54,7 +54,7 @@ def open_site(setup: Setup, data_dir: Path, *, since_s: float) -> Iterator[Site]
     if plan.simulation is not None:
         virtual = VirtualClock()
         simulated = SimulatedSource(plan.simulation, clock=virtual, num_bytes=setup.load_bytes)
-        yield Site(virtual, simulated, None, 0.0)
+        yield MeasurementSession(virtual, simulated, None, 0.0)
         return
     clock = MonotonicClock()
     clean_stale(data_dir)
@@ -62,7 +62,7 @@ def open_site(setup: Setup, data_dir: Path, *, since_s: float) -> Iterator[Site]
     other_runs = count_live(data_dir)
     with ExitStack() as stack:
         scratch = stack.enter_context(open_scratch(data_dir))
-        depots = RunDepots(setup.loads, scratch)
+        depots = ChunkPlacement(setup.loads, scratch)
         stack.callback(depots.withdraw)  # before the scratch directory goes: while it is there, the run lives
         depots.begin()
         limit = None
@@ -76,4 +76,4 @@ def open_site(setup: Setup, data_dir: Path, *, since_s: float) -> Iterator[Site]
             overrun_s=OVERRUN_SHARE * plan.budget_s,
             num_ranks=plan.tensor_parallel,
         )
-        yield Site(clock, source, scratch, since_s, other_runs, depots)
+        yield MeasurementSession(clock, source, scratch, since_s, other_runs, depots)

@@ -22,7 +22,7 @@ SKIPPED = "skipped"
 NEEDS_GPU = Unavailable("it reads into a GPU, and the device asked for is the CPU", "--device cuda")
 
 
-def leave_out_unavailable(plan: Plan, data_dir: Path) -> tuple[Plan, tuple[Notice, ...]]:
+def drop_unavailable_backends(plan: Plan, data_dir: Path) -> tuple[Plan, tuple[Notice, ...]]:
     """The plan with the loads that work here, and a notice for each backend that does not.
 
     Args:
@@ -149,7 +149,7 @@ class LoadSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class ResolvedPlan:
     """A plan worked out.
 
     Args:
@@ -211,7 +211,7 @@ class Setup:
         return self.layout.bytes_per_token * self.plan.tensor_parallel
 
 
-def work_out(plan: Plan) -> Setup:
+def resolve_plan(plan: Plan) -> ResolvedPlan:
     """The setup of a plan.
 
     Raises:
@@ -242,7 +242,7 @@ def work_out(plan: Plan) -> Setup:
         require_lengths(
             plan.tokens, most=most - plan.suffix_tokens, chunk_tokens=chunk, layout=longest.spec.preset
         )
-    return Setup(plan, model, layout, loads, plan.tokens, most)
+    return ResolvedPlan(plan, model, layout, loads, plan.tokens, most)
 
 
 def name_hybrid(load_series: str) -> str:

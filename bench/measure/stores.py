@@ -7,15 +7,15 @@ from pathlib import Path
 
 import psutil
 
-from bench.arms.file_cursor import Taken
+from bench.arms.file_cursor import CursorPosition
 from bench.measure.preflight import walk_lengths
 from bench.measure.rounds import ROUNDS_PLANNED
-from bench.measure.setup import LoadSeries, Setup
+from bench.measure.setup import LoadSeries, ResolvedPlan
 from bench.record.plan import PlanError
 from kvio.backends import find_backend
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.store.chunk_store import ChunkStore
-from kvio.store.store_files import StoreError, make_directory, told
+from kvio.store.store_files import StoreError, make_directory, os_errors_as_store_errors
 
 DEFAULT_WORKING_SET_BYTES = 4 * 2**30  # enough for several samples of a long prefix, seconds to write
 DISK_SHARE = 0.25  # of the free space, at most
@@ -23,15 +23,15 @@ RANK_SEED_STEP = 2**31  # beyond every seed of a plan, so that no two ranks' byt
 MEMORY_SHARE = 0.15  # of the available host memory that the KV blocks of one prefix may take, at most
 
 
-def working_set_bytes(setup: Setup, scratch: Path) -> int:
+def working_set_bytes(setup: ResolvedPlan, scratch: Path) -> int:
     """Bytes that chunk files may take in all: as asked, else a default within a share of the free space."""
     if setup.plan.working_set_bytes is not None:
         return setup.plan.working_set_bytes
-    with told(scratch):
+    with os_errors_as_store_errors(scratch):
         return min(DEFAULT_WORKING_SET_BYTES, int(DISK_SHARE * shutil.disk_usage(scratch).free))
 
 
-def most_tokens(setup: Setup, scratch: Path | None) -> int:
+def most_tokens(setup: ResolvedPlan, scratch: Path | None) -> int:
     """The longest prefix that model, working set and host memory allow.
 
     Raises:
@@ -99,7 +99,7 @@ class StorePlan:
         return replace(self, num_chunks=self.num_chunks - spare + int(spare * share))
 
 
-def chunks_at_once(setup: Setup, geometry: ChunkGeometry, tokens: int) -> int:
+def chunks_at_once(setup: ResolvedPlan, geometry: ChunkGeometry, tokens: int) -> int:
     """Chunks that one sample of a prefix of `tokens` reads: its own, or with a suffix those that hold the suffix."""
     suffix = setup.plan.suffix_tokens
     return len(
@@ -107,12 +107,12 @@ def chunks_at_once(setup: Setup, geometry: ChunkGeometry, tokens: int) -> int:
     )
 
 
-def most_chunks(setup: Setup, geometry: ChunkGeometry, longest: int) -> int:
+def most_chunks(setup: ResolvedPlan, geometry: ChunkGeometry, longest: int) -> int:
     """Chunks that one sample of any prefix up to `longest` reads: a suffix may begin with the last token of a chunk."""
     return chunks_at_once(setup, geometry, geometry.chunk_tokens - 1 if setup.plan.suffix_tokens else longest)
 
 
-def _chunks_of_lengths(setup: Setup, geometry: ChunkGeometry, longest: int) -> int:
+def _chunks_of_lengths(setup: ResolvedPlan, geometry: ChunkGeometry, longest: int) -> int:
     """Chunks that one sample of every length of a round reads."""
     if not setup.plan.suffix_tokens:
         return 2 * chunks_at_once(setup, geometry, longest)  # powers of two add up to twice the longest
@@ -120,7 +120,7 @@ def _chunks_of_lengths(setup: Setup, geometry: ChunkGeometry, longest: int) -> i
     return sum(chunks_at_once(setup, geometry, tokens) for tokens in lengths)
 
 
-def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan, ...]:
+def plan_stores(setup: ResolvedPlan, scratch: Path, *, longest: int) -> tuple[StorePlan, ...]:
     """The stores of a sweep.  Series of equal geometry share their files.
 
     There are enough files for every sample of a round to read others, as far as the working set allows.  Where it was
@@ -152,12 +152,12 @@ def plan_stores(setup: Setup, scratch: Path, *, longest: int) -> tuple[StorePlan
     return tuple(plans)
 
 
-def _readers(setup: Setup, loads: Sequence[LoadSeries]) -> int:
+def _readers(setup: ResolvedPlan, loads: Sequence[LoadSeries]) -> int:
     """Arms that walk through the same files together."""
     return len(loads) * (2 if setup.plan.hybrid else 1)
 
 
-def create_stores(setup: Setup, plans: Sequence[StorePlan]) -> dict[str, Path]:
+def create_stores(setup: ResolvedPlan, plans: Sequence[StorePlan]) -> dict[str, Path]:
     """Write the chunk files; the directory of each series.
 
     Of several ranks each has a store of its own shard, with other bytes, in its `rank_directory`.
@@ -202,7 +202,9 @@ class StoreReads:
     again: bool
 
 
-def count_reads(setup: Setup, scratch: Path, taken: Mapping[Path, Taken]) -> Iterator[StoreReads]:
+def count_reads(
+    setup: ResolvedPlan, scratch: Path, taken: Mapping[Path, CursorPosition]
+) -> Iterator[StoreReads]:
     """Of every store that something was taken from; nothing of one whose files somebody removed.
 
     Args:
@@ -217,7 +219,7 @@ def count_reads(setup: Setup, scratch: Path, taken: Mapping[Path, Taken]) -> Ite
             store = ChunkStore.open(rank_directory(directory, 0, ranks))
         except StoreError:
             continue
-        held, read = Taken(store.num_chunks, store.num_states), taken[directory]
+        held, read = CursorPosition(store.num_chunks, store.num_states), taken[directory]
         held_bytes, read_bytes = (
             ranks * (files.chunks * geometry.padded_bytes + files.states * geometry.state_file_bytes)
             for files in (held, read)

@@ -15,13 +15,13 @@ from bench.measure.conditions.header import (
     notice_repeats,
     open_record,
 )
-from bench.measure.conditions.interference import Company, meet_company
-from bench.measure.conditions.storage_check import foresee_storage
-from bench.measure.prepare_rounds import look_ahead, prepare_rounds
-from bench.measure.resume import AS_BEFORE, Until, require_same, require_unfinished
+from bench.measure.conditions.interference import InterferenceMonitor, start_monitor
+from bench.measure.conditions.storage_check import check_cold_reads
+from bench.measure.prepare_rounds import preflight, prepare_rounds
+from bench.measure.resume import AS_BEFORE, NewLimits, require_same, require_unfinished
 from bench.measure.rounds import MeasureError, Rounds, run_rounds
-from bench.measure.session import Site, open_site
-from bench.measure.setup import Setup, leave_out_unavailable, work_out
+from bench.measure.session import MeasurementSession, open_site
+from bench.measure.setup import ResolvedPlan, drop_unavailable_backends, resolve_plan
 from bench.measure.tuning.tuning_search import find_settings, plan_search
 from bench.record.folder import hold_folder, remove_folder
 from bench.record.notices import Notice
@@ -34,7 +34,7 @@ from kvio.errors import FailedError, UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class SweepHooks:
     """Who decides and who listens."""
 
     policy: Policy
@@ -42,7 +42,7 @@ class Hands:
     observer: Observer
 
 
-def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
+def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: SweepHooks) -> Path:
     """Measure a plan from the beginning; the folder with what came of it.
 
     Args:
@@ -56,10 +56,10 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
         WriteError: the results cannot be written any more; what was written stands, and can be gone on with.
     """
     since_s = MonotonicClock().now_s()  # finding out what works here is paid from the budget
-    work_out(plan)  # what was asked must make sense before anything is tried
-    plan, skipped = leave_out_unavailable(plan, data_dir)
-    setup = work_out(plan)
-    known = (*skipped, *foresee_storage(setup, data_dir))
+    resolve_plan(plan)  # what was asked must make sense before anything is tried
+    plan, skipped = drop_unavailable_backends(plan, data_dir)
+    setup = resolve_plan(plan)
+    known = (*skipped, *check_cold_reads(setup, data_dir))
     with (
         open_site(setup, data_dir, since_s=since_s) as site,
         open_record(setup, root, data_dir, other_runs=site.other_runs, known=known) as (run, folder),
@@ -67,7 +67,7 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: Hands) -> Path:
         _tell(known, hands.observer)
         samples: list[Sample] = []
         try:
-            _carry_out(setup, site, folder, held=_Held(run), samples=samples, hands=hands)
+            _carry_out(setup, site, folder, held=_SweepState(run), samples=samples, hands=hands)
         except (UserError, FailedError):
             if not samples:  # a sweep that could not begin leaves no folder behind
                 remove_folder(folder)
@@ -80,7 +80,7 @@ def _tell(notices: Sequence[Notice], observer: Observer) -> None:
         observer.on_notice(notice.message)
 
 
-def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, until: Until = AS_BEFORE) -> Path:
+def resume_sweep(folder: Path, *, data_dir: Path, hands: SweepHooks, until: NewLimits = AS_BEFORE) -> Path:
     """Go on with a sweep that was stopped, with what is left of its budget, or until something else.
 
     Raises:
@@ -90,8 +90,8 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, until: Until = A
     since_s = MonotonicClock().now_s()
     with hold_folder(folder):  # before anything is read: another sweep may be adding to it
         run, samples = _read_unfinished(folder, hands.policy, until)
-        setup = work_out(run.plan)
-        known = foresee_storage(setup, data_dir)
+        setup = resolve_plan(run.plan)
+        known = check_cold_reads(setup, data_dir)
         notices = [*run.notices, *require_same(folder, run, setup, data_dir), *known]
         # a simulation is not disturbed
         busy_share = 0.0 if run.plan.simulation is not None else read_noise().busy_share
@@ -99,12 +99,12 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: Hands, until: Until = A
             _tell(known, hands.observer)
             notices += notice_company(busy_share, site.other_runs, when="was gone on with")
             begun = run.model_copy(update={"state": "running", "notices": tuple(notices)})
-            held = _Held(begun, before=read_run(folder), num_before=len(samples))
+            held = _SweepState(begun, before=read_run(folder), num_before=len(samples))
             _carry_out(setup, site, folder, held=held, samples=samples, hands=hands)
     return folder
 
 
-def _read_unfinished(folder: Path, policy: Policy, until: Until) -> tuple[RunRecord, list[Sample]]:
+def _read_unfinished(folder: Path, policy: Policy, until: NewLimits) -> tuple[RunRecord, list[Sample]]:
     """The header, with what is to end it, and the samples of a sweep that can be gone on with."""
     run = read_run(folder)
     begun = (folder / "samples.csv").exists()
@@ -115,7 +115,7 @@ def _read_unfinished(folder: Path, policy: Policy, until: Until) -> tuple[RunRec
 
 
 @dataclass(slots=True)
-class _Held:
+class _SweepState:
     """What a sweep has come to so far, for the header that it leaves however it ends.
 
     Args:
@@ -136,7 +136,13 @@ class _Held:
 
 
 def _carry_out(
-    setup: Setup, site: Site, folder: Path, *, held: _Held, samples: list[Sample], hands: Hands
+    setup: ResolvedPlan,
+    site: MeasurementSession,
+    folder: Path,
+    *,
+    held: _SweepState,
+    samples: list[Sample],
+    hands: SweepHooks,
 ) -> None:
     """Preflight, files, rounds; the header says how it ended."""
     state = "failed"
@@ -155,14 +161,20 @@ def _carry_out(
 
 
 def _measure(
-    setup: Setup, site: Site, folder: Path, *, held: _Held, samples: list[Sample], hands: Hands
+    setup: ResolvedPlan,
+    site: MeasurementSession,
+    folder: Path,
+    *,
+    held: _SweepState,
+    samples: list[Sample],
+    hands: SweepHooks,
 ) -> None:
     """Look ahead, write the files, search, measure; `held` knows each step as soon as it is done."""
     held.writer = SampleWriter(folder)
     spent_s = max((sample.started_s for sample in samples), default=0.0)
     start_s = site.start_s - spent_s
     layers = held.run.built_layers
-    findings = look_ahead(
+    findings = preflight(
         setup,
         site,
         start_s=start_s,
@@ -186,7 +198,7 @@ def _measure(
     settled = find_settings(search, rounds, site, decide=hands.search, observer=hands.observer)
     held.run = rounds.run = settled
     _write_header(folder, held)
-    company = meet_company(setup, site)
+    company = start_monitor(setup, site)
     run_rounds(
         rounds,
         source=site.source,
@@ -198,7 +210,13 @@ def _measure(
     )
 
 
-def _look_around(site: Site, rounds: Rounds, company: Company | None, *, write: Callable[[], None]) -> None:
+def _look_around(
+    site: MeasurementSession,
+    rounds: Rounds,
+    company: InterferenceMonitor | None,
+    *,
+    write: Callable[[], None],
+) -> None:
     """After a round: note who else is at work by now, and write what was noticed before a kill takes it."""
     found = notice_company(0.0, site.count_others(), when="measured")
     if company is not None:
@@ -208,7 +226,9 @@ def _look_around(site: Site, rounds: Rounds, company: Company | None, *, write: 
         write()
 
 
-def _finish(setup: Setup, site: Site, folder: Path, *, held: _Held, state: str) -> None:
+def _finish(
+    setup: ResolvedPlan, site: MeasurementSession, folder: Path, *, held: _SweepState, state: str
+) -> None:
     """Close the file of samples, write the last header, then take back what lies elsewhere, which may take long.
 
     Where going on with it came to nothing, the header of the earlier part is put back.
@@ -227,7 +247,7 @@ def _finish(setup: Setup, site: Site, folder: Path, *, held: _Held, state: str) 
         _write_header(folder, held, (*repeats, *left))
 
 
-def _write_header(folder: Path, held: _Held, more: Sequence[Notice] = ()) -> None:
+def _write_header(folder: Path, held: _SweepState, more: Sequence[Notice] = ()) -> None:
     """The header as far as the sweep has come; of each thing that is said again, the latest."""
     rounds = held.rounds.notices if held.rounds else ()
     before = None if held.has_measured or held.run is held.before else held.before

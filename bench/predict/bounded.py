@@ -7,7 +7,7 @@ Pick = Literal["value", "low", "high"]
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Bounded:
     """A rate with its bounds; None where the source gives a single number."""
 
     value: float
@@ -24,7 +24,7 @@ class Spread:
         found = {"value": self.value, "low": self.low, "high": self.high}[pick]
         return self.value if found is None else found
 
-    def times(self, factor: float) -> "Spread":
+    def times(self, factor: float) -> "Bounded":
         """All of it `factor` times as large."""
         low, high = (None if bound is None else bound * factor for bound in (self.low, self.high))
-        return Spread(self.value * factor, low, high)
+        return Bounded(self.value * factor, low, high)

@@ -24,13 +24,13 @@ from functools import lru_cache
 from typing import Protocol
 
 from bench.catalog.models.geometry import Geometry, LayerKind
-from bench.predict.bounded import Pick, Spread
+from bench.predict.bounded import Bounded, Pick
 from bench.predict.rates import ComputeRates
 from kvio.layout.planes import KVLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PrefillWork:
     """Operations of one prefill, all tensor-parallel ranks together.
 
     Args:
@@ -49,7 +49,7 @@ class Work:
 
 
 @lru_cache(maxsize=2**14)  # curves are asked for the same lengths again and again
-def prefill_work(geometry: Geometry, num_tokens: int) -> Work:
+def prefill_work(geometry: Geometry, num_tokens: int) -> PrefillWork:
     """The operations to prefill `num_tokens` tokens: those of `Geometry.prefill_flops`, split by kernel."""
     gemm = 2.0 * geometry.hidden_size * geometry.vocab_size
     attention = []
@@ -62,7 +62,7 @@ def prefill_work(geometry: Geometry, num_tokens: int) -> Work:
         gemm += count * products
         pairs = rest / geometry.attention.pair_flops
         attention.append((float(count * rest), 2 * pairs / max(num_tokens, 1)))
-    return Work(gemm, tuple(attention))
+    return PrefillWork(gemm, tuple(attention))
 
 
 @lru_cache(maxsize=2**14)
@@ -175,8 +175,8 @@ class CostModel:
     engine: EngineCosts
     memory_bytes_per_s: float | None
     peer_bytes_per_s: float | None
-    link: Spread | None
-    storage: Spread | None
+    link: Bounded | None
+    storage: Bounded | None
     notices: tuple[str, ...] = field(default=())
 
     @property

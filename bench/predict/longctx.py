@@ -9,7 +9,7 @@ from bench.catalog.models.geometry import WINDOWED, Geometry
 from bench.catalog.models.kv_capacity import label
 from bench.catalog.models.resolve import Model
 from bench.predict.cost_model import CostModel
-from bench.predict.memory_fit import say_length, say_room
+from bench.predict.memory_fit import format_length, format_room
 from bench.predict.prediction import ModelledAnswer, answer
 
 ORIGIN = "modelled"
@@ -56,8 +56,8 @@ def longctx_tables(
     said = dict.fromkeys(
         [
             *(notice for cost in costs for notice in cost.notices),
-            *say_length(model.geometry, lengths[-1]),
-            *say_room(costs[0], lengths[-1], memory_bytes),
+            *format_length(model.geometry, lengths[-1]),
+            *format_room(costs[0], lengths[-1], memory_bytes),
         ]
     )
     return {

@@ -6,7 +6,7 @@ from bench.catalog.devices.datasheet import pick_figure
 from bench.catalog.devices.device_catalog import Devices, Engine, Gpu
 from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.resolve import Model
-from bench.predict.bounded import Spread
+from bench.predict.bounded import Bounded
 from bench.predict.cost_model import CostModel, EngineCosts
 from bench.predict.rates import (
     WEIGHT_BYTES,
@@ -14,8 +14,8 @@ from bench.predict.rates import (
     find_link,
     find_memory,
     find_storage_rate,
+    format_unverified,
     read_weight_dtype,
-    say_unverified,
 )
 
 
@@ -54,9 +54,9 @@ def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostMod
     ranks = "" if setting.num_gpus == 1 else f"{setting.num_gpus}x "
     notices = (
         *said,
-        *say_published(model, dtype),
+        *format_published(model, dtype),
         *more,
-        *say_memory(gpu),
+        *format_memory(gpu),
         *about_link,
         *about_storage,
         *about_peer,
@@ -75,7 +75,7 @@ def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostMod
         storage=storage,
         notices=notices,
     )
-    misfit = say_misfit(cost, gpu, model, dtype=dtype)
+    misfit = format_misfit(cost, gpu, model, dtype=dtype)
     if misfit is not None:
         raise CatalogError(misfit)
     return cost
@@ -96,9 +96,9 @@ def engine_costs(engine: Engine) -> EngineCosts:
     )
 
 
-def _storage(setting: MachineSpec, devices: Devices) -> tuple[str, Spread | None, tuple[str, ...]]:
+def _storage(setting: MachineSpec, devices: Devices) -> tuple[str, Bounded | None, tuple[str, ...]]:
     if setting.bytes_per_s is not None:
-        return f"storage of {setting.bytes_per_s / 1e9:g} GB/s", Spread(setting.bytes_per_s), ()
+        return f"storage of {setting.bytes_per_s / 1e9:g} GB/s", Bounded(setting.bytes_per_s), ()
     if setting.storage is None:
         return "host memory", None, ()
     return find_storage_rate(devices, setting.storage)
@@ -112,18 +112,18 @@ def _peer(gpu: Gpu, num_gpus: int) -> tuple[float | None, tuple[str, ...]]:
         return None, (
             f"the rate between {gpu.name}s is unknown: exchanges of tensor parallelism cost nothing here",
         )
-    return figure.value, say_unverified(figure, f"{gpu.key}: peer_bytes_per_s")
+    return figure.value, format_unverified(figure, f"{gpu.key}: peer_bytes_per_s")
 
 
-def say_memory(gpu: Gpu) -> tuple[str, ...]:
+def format_memory(gpu: Gpu) -> tuple[str, ...]:
     """What is due to be said of the memory that weights are held against."""
     figure = pick_figure(gpu.memory_bytes)
     if figure is None:
         return (f"the memory of {gpu.name} is unknown: whether the weights fit was not checked",)
-    return say_unverified(figure, f"{gpu.key}: memory_bytes")
+    return format_unverified(figure, f"{gpu.key}: memory_bytes")
 
 
-def say_misfit(cost: CostModel, gpu: Gpu, model: Model, *, dtype: str) -> str | None:
+def format_misfit(cost: CostModel, gpu: Gpu, model: Model, *, dtype: str) -> str | None:
     """Why the weights do not fit, None when they do; without KV or activations, so it errs on the safe side."""
     memory = pick_figure(gpu.memory_bytes)
     weights = model.geometry.params_total * cost.weight_bytes / cost.num_gpus
@@ -135,11 +135,11 @@ def say_misfit(cost: CostModel, gpu: Gpu, model: Model, *, dtype: str) -> str | 
     return (
         f"the weights, {weights / 1e9:.0f} GB on each GPU, do not fit into its {memory.value / 1e9:.0f} GB:"
         f" {enough} such GPUs hold them, or weights of a smaller dtype"
-        f"{''.join(f' ({one})' for one in say_published(model, dtype))}"
+        f"{''.join(f' ({one})' for one in format_published(model, dtype))}"
     )
 
 
-def say_published(model: Model, dtype: str) -> tuple[str, ...]:
+def format_published(model: Model, dtype: str) -> tuple[str, ...]:
     """What is due to be said where weights are supposed in another dtype than they are published in."""
     published = model.published_dtype
     if published is None or published == dtype:

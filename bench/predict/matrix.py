@@ -15,14 +15,14 @@ from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.resolve import Model, resolve_model
 from bench.estimate.bandwidth import break_even_bytes_per_s
 from bench.estimate.results import Crossing, SweetSpot
-from bench.predict.bounded import Spread
+from bench.predict.bounded import Bounded
 from bench.predict.cost_model import CostModel
-from bench.predict.machine_spec import MachineSpec, build_model, say_memory, say_published
-from bench.predict.memory_fit import fitting_tokens, memory_of, say_room
+from bench.predict.machine_spec import MachineSpec, build_model, format_memory, format_published
+from bench.predict.memory_fit import fitting_tokens, format_room, memory_of
 from bench.predict.prediction import SHORTEST, find_doubts, find_marginal, find_whole, gap_whole, verdict_of
 from bench.predict.rates import WEIGHT_BYTES, find_storage_rate, read_weight_dtype
 
-LONGEST = 131_072
+MAX_LENGTH = 131_072
 USABLE_SHARE = 0.9  # of device memory, for weights and KV: vLLM's default gpu_memory_utilization
 RANKS = (1, 2, 4, 8)
 AUTO = "auto"
@@ -108,12 +108,12 @@ def choose_dtype(model: Model, gpu: str, devices: Devices, dtype: str = AUTO) ->
     return "fp8" if is_native else "bfloat16"
 
 
-def say_no_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> str:
+def format_no_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> str:
     """Why no number of RANKS holds the weights, and what would."""
     smaller = "fp8"
     fits = devices.find_gpu(gpu).fp8_flops_per_s and choose_ranks(model, gpu, devices, smaller) is not None
     hint = (f"try --dtype {smaller}",) if dtype != smaller and fits else ()
-    return "; ".join([f"{MISFIT} into {RANKS[-1]} GPUs", *say_published(model, dtype), *hint])
+    return "; ".join([f"{MISFIT} into {RANKS[-1]} GPUs", *format_published(model, dtype), *hint])
 
 
 def choose_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> int | None:
@@ -155,17 +155,17 @@ def _cell(key: str, model: Model, gpu: str, storage: str, *, devices: Devices, d
     name = devices.find_gpu(gpu).name
     cell = MatrixCell("modelled", key, name, storage, ranks or RANKS[-1], dtype=weights)
     if ranks is None:
-        return replace(cell, reason=say_no_ranks(model, gpu, devices, weights))
+        return replace(cell, reason=format_no_ranks(model, gpu, devices, weights))
     try:
         cost = build_model(
             model, MachineSpec(gpu=gpu, num_gpus=ranks, storage=storage, dtype=weights), devices
         )
     except CatalogError as error:
         return replace(cell, reason=str(error))
-    longest, memory = model.geometry.max_position_embeddings or LONGEST, memory_of(devices, gpu)
+    longest, memory = model.geometry.max_position_embeddings or MAX_LENGTH, memory_of(devices, gpu)
     reason = [f"modelled between {SHORTEST:,} and {longest:,} tokens"]
-    reason += [*say_published(model, weights), *say_memory(devices.find_gpu(gpu))]
-    reason += say_room(cost, longest, memory)
+    reason += [*format_published(model, weights), *format_memory(devices.find_gpu(gpu))]
+    reason += format_room(cost, longest, memory)
     marginal = find_marginal(cost, SHORTEST, longest)
     return replace(
         _judge(cell, cost, longest, reason="; ".join(reason)),
@@ -226,7 +226,7 @@ def trace_bandwidth(cost: CostModel, model: str, device: str, *, longest: int) -
     for n in map(round, np.geomspace(SHORTEST, longest, num_lengths)):
         fixed_s = cost.fixed_s(n)
         rate = break_even_bytes_per_s(cost.num_bytes(n), cost.recompute_s(n), fixed_s)
-        unlimited = replace(cost, storage=Spread(np.inf)).move_s(n)
+        unlimited = replace(cost, storage=Bounded(np.inf)).move_s(n)
         if rate is not None and unlimited < cost.recompute_s(n) - fixed_s:
             found[n] = rate
     return BandwidthCurve(model, device, tuple(found), tuple(found.values()))

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from bench.estimate.bandwidth import SCALES, break_even_bytes_per_s
-from bench.estimate.fits import say_factor
+from bench.estimate.fits import format_factor
 from bench.estimate.results import Crossing, Estimate, Kind, Point, SweetSpot, Verdict
 from bench.estimate.sweet_spots import round_up
 from bench.predict.bounded import Pick
@@ -60,7 +60,7 @@ def answer(
     outside = [n for n in lengths if measured is not None and not measured[0] <= n <= measured[1]]
     said: tuple[str, ...] = ()
     if outside and measured is not None:
-        factor = say_factor(outside, measured)
+        factor = format_factor(outside, measured)
         said = (f"extrapolated at {', '.join(f'{n:,}' for n in outside)} tokens: {factor}",)
     return ModelledAnswer(model.label, points, marked, searched, (*model.notices, *said), chunk_tokens)
 

@@ -18,7 +18,7 @@ from kvio.errors import UserError
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 MAX_ROWS_BYTES = 16 * 2**20
-MOST_TOKENS, MOST_NUMBER = 2**31, 10**15
+MAX_TOKENS, MAX_NUMBER = 2**31, 10**15
 NEEDED = ("id", "kind", "model", "gpu", "n_gpu", "precision", "tokens", "recompute_s", "load_s")
 OPTIONAL = (
     "system",
@@ -190,7 +190,7 @@ def _number(name: str, text: str) -> float | str | None:
     whole = name in {"n_gpu", "tokens"}
     if not 0 < value < math.inf or (whole and value != int(value)):
         return f"{text:.40} is not a {'whole ' if whole else ''}number above 0"
-    most = MOST_TOKENS if whole or name == "crossover_tokens" else MOST_NUMBER
+    most = MAX_TOKENS if whole or name == "crossover_tokens" else MAX_NUMBER
     return f"{text:.40} is more than {most:,}" if value > most else value
 
 

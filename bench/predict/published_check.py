@@ -12,7 +12,7 @@ from bench.predict.calibrate import MIN_LENGTHS, ArmFit, CalibratedModel, calibr
 from bench.predict.cost_model import TimeModel
 from bench.predict.prediction import find_marginal, find_whole
 from bench.predict.published import CROSSOVER, RATES, PublishedRow, RowsError, expected_numbers, refusals
-from bench.predict.rowmachine import describe_row, require_modelled, require_storage, say_taken
+from bench.predict.rowmachine import describe_row, format_taken, require_modelled, require_storage
 
 # bounds further than this from the number, relative to it, are an answer in themselves: the interval, not the number
 MAX_WIDTH = 0.25
@@ -158,7 +158,7 @@ def _outcome(
     except CatalogError as error:
         return RowOutcome(row, refused=(str(error),))
     calibrated = found is not None and any(arm is not None for arm in _arms_of(row, found))
-    taken = say_taken(row, devices)
+    taken = format_taken(row, devices)
     return RowOutcome(row, compared, calibrating=calibrating, calibrated=calibrated, taken=taken)
 
 

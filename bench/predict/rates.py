@@ -9,14 +9,14 @@ import numpy as np
 from bench.catalog.devices.datasheet import Figure, other_figures, pick_figure, range_of
 from bench.catalog.devices.device_catalog import Devices, Gpu, Kernel, Link, Ssd, read_devices
 from bench.catalog.models.fields import CatalogError
-from bench.predict.bounded import Spread
+from bench.predict.bounded import Bounded
 
 # bytes/s of a copy over those of the standard: 55 of 63 GB/s on PCIe 5 x16, 25.5 of 31.5 on PCIe 4 x16 (links.toml)
 LINK_SHARE = 0.84
 # of the datasheet's memory bandwidth, what a kernel that only reads reaches; source: github ai-dynamo/aiconfigurator
 # commit 095f58a5, mem_bw_empirical_scaling_factor of its systems/*.yaml
 MEMORY_SHARE = 0.8
-MOST_DRIVES = 10_000
+MAX_DRIVES = 10_000
 DRIVES = re.compile(r"(\d{1,7})\s*[x×]\s*(\S.*)", re.I)
 WEIGHT_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
 FOUR_BITS = re.compile(r"(?:fp|int|w)4")
@@ -39,7 +39,7 @@ class ComputeRates:
         attention: by length of a causal prompt; between lengths linear in log length, outside the nearest.
     """
 
-    gemm: Spread
+    gemm: Bounded
     attention: Mapping[int, float]
     attention_spread: tuple[float, float] | None = None
 
@@ -78,7 +78,7 @@ def find_compute(devices: Devices, gpu: Gpu, dtype: str) -> tuple[ComputeRates, 
     kernel = devices.kernels.get(gpu.key)
     if kernel is not None:
         middle = (kernel.gemm_low * kernel.gemm_high) ** 0.5
-        rates = ComputeRates(Spread(middle, kernel.gemm_low, kernel.gemm_high), kernel.attention)
+        rates = ComputeRates(Bounded(middle, kernel.gemm_low, kernel.gemm_high), kernel.attention)
         longest = max(kernel.attention)
         notices += (f"attention beyond {longest:,} tokens runs at the rate measured there",)
     else:
@@ -108,10 +108,10 @@ def _peak(figures: tuple[Figure, ...], what: str) -> tuple[float, tuple[str, ...
     figure = pick_figure(figures)
     if figure is None:
         raise CatalogError(f"{what} is unknown; give it: --catalogue FILE.toml")
-    return figure.value, say_unverified(figure, what)
+    return figure.value, format_unverified(figure, what)
 
 
-def say_unverified(figure: Figure, what: str) -> tuple[str, ...]:
+def format_unverified(figure: Figure, what: str) -> tuple[str, ...]:
     """The notice that an unverified figure is due."""
     return () if figure.verified else (f"{what} is unverified: {figure.value:g}, no public source was read",)
 
@@ -124,7 +124,7 @@ def _typical(peak: float) -> ComputeRates:
     lengths = shares[0][1]  # all of them have the same
     attention = {n: float(np.mean([table[n] for _, table in shares])) * peak for n in lengths}
     return ComputeRates(
-        Spread(float(gemm.mean()), float(gemm.min()), float(gemm.max())).times(peak), attention
+        Bounded(float(gemm.mean()), float(gemm.min()), float(gemm.max())).times(peak), attention
     )
 
 
@@ -139,14 +139,14 @@ def find_memory(gpu: Gpu) -> tuple[float | None, tuple[str, ...]]:
     figure = pick_figure(gpu.memory_bytes_per_s)
     if figure is None:
         return None, (f"the memory bandwidth of {gpu.name} is unknown: reading weights costs nothing here",)
-    return figure.value * MEMORY_SHARE, say_unverified(figure, f"{gpu.key}: memory_bytes_per_s")
+    return figure.value * MEMORY_SHARE, format_unverified(figure, f"{gpu.key}: memory_bytes_per_s")
 
 
-def find_link(devices: Devices, gpu: Gpu) -> tuple[Spread | None, tuple[str, ...]]:
+def find_link(devices: Devices, gpu: Gpu) -> tuple[Bounded | None, tuple[str, ...]]:
     """Bytes per second from host memory into one GPU: measured where somebody did, None when unknown."""
     figure = pick_figure(gpu.link_bytes_per_s)
     if figure is not None:
-        return _spread(gpu.link_bytes_per_s), say_unverified(figure, f"{gpu.key}: link_bytes_per_s")
+        return _spread(gpu.link_bytes_per_s), format_unverified(figure, f"{gpu.key}: link_bytes_per_s")
     if gpu.link is None:
         return None, (f"the host link of {gpu.name} is unknown: nothing limits loading but the storage",)
     link = devices.links[gpu.link]
@@ -156,12 +156,12 @@ def find_link(devices: Devices, gpu: Gpu) -> tuple[Spread | None, tuple[str, ...
     nominal = pick_figure(link.bytes_per_s)
     if nominal is None:
         return None, (f"the rate of {link.name} is unknown: nothing limits loading but the storage",)
-    return Spread(nominal.value * LINK_SHARE), (
+    return Bounded(nominal.value * LINK_SHARE), (
         f"{link.name}: {LINK_SHARE:g} of its nominal rate, unmeasured",
     )
 
 
-def find_storage_rate(devices: Devices, name: str) -> tuple[str, Spread, tuple[str, ...]]:
+def find_storage_rate(devices: Devices, name: str) -> tuple[str, Bounded, tuple[str, ...]]:
     """Name and read rate of a drive or tier: measured if somebody did, else nominal.
 
     "4x NAME" is what was measured of four together, where somebody did, else four times one.
@@ -182,7 +182,7 @@ def find_storage_rate(devices: Devices, name: str) -> tuple[str, Spread, tuple[s
     notices: tuple[str, ...] = (
         f"{store.name}: {figure.value / 1e9:g} GB/s is {how} ({figure.source}){also}{within}",
     )
-    notices += say_unverified(figure, f"{store.key}: read rate")
+    notices += format_unverified(figure, f"{store.key}: read rate")
     label = store.name if num_drives == 1 else f"{num_drives}x {store.name}"
     if num_drives > 1:
         notices += (f"{label}: striped without loss",)
@@ -195,17 +195,17 @@ def _find_store(devices: Devices, name: str) -> tuple[Ssd | Link, int]:
     if named is None or devices.is_storage(name):
         return devices.find_storage(name), 1
     num_drives, drive = int(named[1]), named[2]
-    if num_drives > MOST_DRIVES:
-        raise CatalogError(f"storage {name!r:.60}: {num_drives} drives are more than {MOST_DRIVES:,}")
+    if num_drives > MAX_DRIVES:
+        raise CatalogError(f"storage {name!r:.60}: {num_drives} drives are more than {MAX_DRIVES:,}")
     if num_drives < 1:
         raise CatalogError(f"storage {name!r:.60}: {num_drives} drives hold nothing")
     together = devices.find_set(drive, num_drives)
     return (devices.find_storage(drive), num_drives) if together is None else (together, 1)
 
 
-def _spread(figures: Sequence[Figure]) -> Spread:
+def _spread(figures: Sequence[Figure]) -> Bounded:
     """The figure that is used, with bounds that hold what every source says."""
     figure = pick_figure(figures)
     if figure is None:
         raise ValueError("no figure, so there is no rate")
-    return Spread(figure.value, *range_of(figures))
+    return Bounded(figure.value, *range_of(figures))

@@ -4,11 +4,11 @@ from bench.catalog.devices.device_catalog import Devices
 from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.geometry import Geometry
 from bench.predict.cost_model import CostModel
-from bench.predict.machine_spec import MachineSpec, build_model, say_memory
+from bench.predict.machine_spec import MachineSpec, build_model, format_memory
 from bench.predict.published import LOADING, PublishedRow
 from bench.predict.rates import find_storage_rate
 from bench.predict.rownames import find_model, is_called
-from bench.predict.rowtier import drive_name, say_unstated
+from bench.predict.rowtier import drive_name, format_unstated
 
 # exchanges over compute above which the ranks wait for each other; source: a ring all-reduce is modelled by its bytes
 # alone, and small messages take several times that (latency of 10 us each, ai-dynamo/aiconfigurator p2p_latency)
@@ -49,7 +49,7 @@ def _catalogued(row: PublishedRow, devices: Devices) -> str | None:
     return name
 
 
-def say_taken(row: PublishedRow, devices: Devices) -> tuple[str, ...]:
+def format_taken(row: PublishedRow, devices: Devices) -> tuple[str, ...]:
     """What the row's names were taken as where the catalogue has them in other words, and what was not checked."""
     gpu, model = devices.find_gpu(row.text["gpu"]), find_model(row.text["model"])
     said = [] if gpu.is_called(row.text["gpu"]) else [f"GPU {row.text['gpu']!r:.60} taken as {gpu.name}"]
@@ -62,7 +62,7 @@ def say_taken(row: PublishedRow, devices: Devices) -> tuple[str, ...]:
     if name is not None:
         _, _, notices = find_storage_rate(devices, name)
         said += notices
-    return (*said, *say_memory(gpu))
+    return (*said, *format_memory(gpu))
 
 
 def _kv_dtype(row: PublishedRow, geometry: Geometry) -> str:
@@ -103,4 +103,4 @@ def require_storage(row: PublishedRow, devices: Devices) -> None:
     tier = row.tier
     if row.kind not in LOADING or tier.in_memory or tier.bytes_per_s is not None or _catalogued(row, devices):
         return
-    raise CatalogError(tier.doubt or say_unstated(row.text["load_tier"]))
+    raise CatalogError(tier.doubt or format_unstated(row.text["load_tier"]))

@@ -16,7 +16,7 @@ LINK = re.compile(
     re.I,
 )
 POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
-MOST_BYTES_PER_S = 1e18
+MAX_BYTES_PER_S = 1e18
 MEMORY = re.compile(r"\bd?ram\b|\b(?:host|system|main|cpu|pinned)[ -](?:pinned )?memory\b", re.I)
 # beside host memory these say that it is not host memory alone, or not this host's
 BESIDE_MEMORY = re.compile(
@@ -77,7 +77,7 @@ def read_tier(words: str, stated: float | None) -> RowTier:
     return RowTier(found, in_bits=in_bits)
 
 
-def say_unstated(words: str) -> str:
+def format_unstated(words: str) -> str:
     """Why words without a doubt of their own give no rate."""
     found = BITS_OR_BYTES.search(words)
     if found is None:
@@ -115,4 +115,4 @@ def _find_certain(words: str, mentions: Sequence[re.Match[str]], rate: re.Patter
 def _bytes_per_s(mention: re.Match[str]) -> float | str:
     value = float(mention["number"]) * (1024 if mention["binary"] else 1000) ** POWERS[mention["prefix"]]
     value /= 1 if mention["unit"] == "B" else 8
-    return value if 0 < value <= MOST_BYTES_PER_S else repr(mention[0][:20])
+    return value if 0 < value <= MAX_BYTES_PER_S else repr(mention[0][:20])

@@ -23,7 +23,7 @@ from bench.catalog.models.resolve import resolve_model
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Point, choose_series
 from bench.estimate.tiers import MEMORY_BACKENDS
-from bench.predict.bounded import Pick, Spread
+from bench.predict.bounded import Bounded, Pick
 from bench.predict.calibrate import MIN_LENGTHS, Anchor, ArmFit, CalibrationError, Tie, fit_arm
 from bench.predict.cost_model import prefill_work
 from bench.predict.curve import Curve, FloatArray
@@ -55,7 +55,7 @@ class SweepModel:
     recompute: ArmFit
     first_token: ArmFit
     move: ArmFit
-    storage: Spread | None = None
+    storage: Bounded | None = None
     notices: tuple[str, ...] = ()
     num_ranks: int = 1
 
@@ -110,7 +110,7 @@ class SweepModel:
         """Bytes of the prefix but its last token, on all ranks together."""
         return self.num_ranks * self.layout.bytes_at(num_tokens - 1)
 
-    def with_storage(self, name: str, rate: Spread, *supposed: str) -> "SweepModel":
+    def with_storage(self, name: str, rate: Bounded, *supposed: str) -> "SweepModel":
         """The same machine with another storage, and what was supposed about its rate."""
         notices = (
             *self.notices,
@@ -147,7 +147,7 @@ def fit_sweep(
         both = {p.prefix_tokens for p in _of_both_arms(run, samples) if series in {None, p.series}} - {
             *leave_out
         }
-        raise CalibrationError(f"{run.run_id}: {_say_too_few(len(points), len(both))}")
+        raise CalibrationError(f"{run.run_id}: {_format_too_few(len(points), len(both))}")
     first = {point.prefix_tokens: point.first_token_s or 0.0 for point in points}
     recompute = {point.prefix_tokens: _seconds(point, "recompute") for point in points}
     moving = {n: _seconds(point, "load") - first[n] for n, point in ((p.prefix_tokens, p) for p in points)}
@@ -157,7 +157,7 @@ def fit_sweep(
     first_token = fit_arm(first, lambda n: (1.0, float(n)))
     step = Anchor(0, _dot(first_token, (1.0, 1.0)), noise=STEP_NOISE, prior=STEP_PRIOR)
     return SweepModel(
-        label=_say_sweep(run, points[0].series),
+        label=_format_sweep(run, points[0].series),
         geometry=geometry,
         layout=layout,
         flop_s=flop_s,
@@ -171,7 +171,7 @@ def fit_sweep(
     )
 
 
-def _say_too_few(num_with_step: int, num_both: int) -> str:
+def _format_too_few(num_with_step: int, num_both: int) -> str:
     """Why nothing can be fitted: too few lengths of both arms, or of those with a first-token step."""
     said = f"{num_both} length{'' if num_both == 1 else 's'} measured by both arms"
     if num_both < MIN_LENGTHS:
@@ -182,7 +182,7 @@ def _say_too_few(num_with_step: int, num_both: int) -> str:
     )
 
 
-def _say_sweep(run: RunRecord, series: str) -> str:
+def _format_sweep(run: RunRecord, series: str) -> str:
     """What was measured: model, ranks, device, and the series with what it loads from."""
     ranks = run.plan.tensor_parallel
     divided = f", {ranks} ranks" if ranks > 1 else ""
@@ -229,7 +229,7 @@ def _dot(fit: ArmFit, terms: Sequence[float]) -> float:
     return sum(value * term for value, term in zip(fit.coefficients, terms, strict=True))
 
 
-def fit_beyond(
+def extrapolating_model(
     run: RunRecord, samples: Sequence[Sample], *, series: str | None = None
 ) -> tuple[SweepModel | None, str]:
     """The sweep's calibrated model; or None and why, which the reader must be told."""

@@ -30,15 +30,15 @@ class ReadSetting(BaseModel):
     def __str__(self) -> str:
         """In words: "4 threads, 16 in flight, 4 MiB requests"."""
         threads = "1 thread" if self.num_threads == 1 else f"{self.num_threads} threads"
-        return f"{threads}, {self.queue_depth} in flight, {_say_binary(self.request_bytes)} requests"
+        return f"{threads}, {self.queue_depth} in flight, {_format_binary(self.request_bytes)} requests"
 
     @property
     def brief(self) -> str:
         """For labels, threads × in flight of each, and the request size: "4 × 4, 4 MiB"."""
-        return f"{self.num_threads} × {self.in_flight}, {_say_binary(self.request_bytes)}"
+        return f"{self.num_threads} × {self.in_flight}, {_format_binary(self.request_bytes)}"
 
 
-def _say_binary(num_bytes: int) -> str:
+def _format_binary(num_bytes: int) -> str:
     for size, unit in ((2**20, "MiB"), (2**10, "KiB")):
         if num_bytes % size == 0:
             return f"{num_bytes // size} {unit}"

@@ -22,7 +22,7 @@ from bench.record.atomic_write import write_text_safely, writing_results
 from bench.record.notices import Notice
 from bench.record.plan import Plan
 from bench.record.read_setting import SettingSearch
-from bench.record.sample import MOST_BYTES, SCHEMA, RecordError
+from bench.record.sample import MAX_BYTES, SCHEMA, RecordError
 from bench.record.validate import InputError
 from kvio.protocol import MEMORY_FILE_SYSTEMS
 
@@ -92,8 +92,8 @@ class RunRecord(BaseModel):
     model_digest: str | None = None  # of the resolved config; since schema 4, as the next two
     weights_digest: str | None = None
     built_layers: BuiltLayers | None = None  # None in a simulation, and before the preflight is over
-    kv_bytes_per_token: Annotated[int, Field(ge=0, le=MOST_BYTES)]
-    kv_bytes_at: dict[PositiveInt, Annotated[int, Field(ge=0, le=MOST_BYTES)]] = {}
+    kv_bytes_per_token: Annotated[int, Field(ge=0, le=MAX_BYTES)]
+    kv_bytes_at: dict[PositiveInt, Annotated[int, Field(ge=0, le=MAX_BYTES)]] = {}
     chunk_tokens: PositiveInt
     series: dict[str, SeriesInfo] = {}
     searches: dict[str, SettingSearch] = {}  # by load series of layout `best`; since schema 3

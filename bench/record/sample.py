@@ -9,7 +9,7 @@ from kvio.protocol import PROVING_SHARE, CacheState
 
 ArmName = Literal["recompute", "load", "hybrid", "gemm"]
 
-MOST_BYTES = 1e15  # beyond any host's memory
+MAX_BYTES = 1e15  # beyond any host's memory
 SCHEMA = 4
 # schema that a column of samples.csv came with; files of older ones lack it
 SINCE = {"load_fraction": 2}

@@ -19,7 +19,7 @@ from bench.record.sample import (
     CASE_COLUMNS,
     COLUMN_TYPES,
     COLUMNS,
-    MOST_BYTES,
+    MAX_BYTES,
     OLDER_COLUMNS,
     OUTCOME_COLUMNS,
     SCHEMA,
@@ -29,12 +29,12 @@ from bench.record.sample import (
     Sample,
 )
 
-MOST_SECONDS = 1e9  # 30 years
-MOST_TOKENS = 1 << 31  # a thousand times the longest context of any model of 2025
-MOST_BYTES_PER_S = (
+MAX_SECONDS = 1e9  # 30 years
+MAX_TOKENS = 1 << 31  # a thousand times the longest context of any model of 2025
+MAX_BYTES_PER_S = (
     1e13  # of a load that moves bytes; the memory of a GPU of 2025 gives 8e12 (NVIDIA B200, datasheet)
 )
-MOST_CHARACTERS = 100_000  # of a row; those of long series names and texts have a thousand
+MAX_CHARACTERS = 100_000  # of a row; those of long series names and texts have a thousand
 NOTHING_MOVED = "null"  # the data path that moves no bytes, and so has no rate
 COUNTS = ("round", "order", "sample", "suffix_tokens", "num_bytes", "num_requests", "request_bytes")
 
@@ -43,7 +43,7 @@ class RowError(ValueError):
     """A line is not a row; the message says why."""
 
 
-def say_cell(value: object) -> str:
+def format_cell(value: object) -> str:
     """A value as `samples.csv` has it; missing is empty."""
     if value is None:
         return ""
@@ -82,7 +82,7 @@ def cut_half_line(text: str) -> str:
         RowError: what stands there is longer than any row, so that something else has written it.
     """
     whole, newline, rest = text.rpartition("\n")
-    if len(rest) > MOST_CHARACTERS:
+    if len(rest) > MAX_CHARACTERS:
         raise RowError(
             f"the last line has {len(rest)} characters and no end, which no row has; delete that line"
         )
@@ -145,19 +145,19 @@ def require_plausible(values: Mapping[str, Any]) -> None:
             raise RowError(f"{name} is {value}")
         if name.endswith("_s") and isinstance(value, float) and not 0 <= value <= _most(name):
             raise RowError(f"{name} is {value:g}, which cannot have been measured")
-        if name in COUNTS and value is not None and not 0 <= value <= MOST_BYTES:
+        if name in COUNTS and value is not None and not 0 <= value <= MAX_BYTES:
             raise RowError(f"{name} is {value}, which cannot have been measured")
-    if not 0 < values["seconds"] <= MOST_SECONDS:
+    if not 0 < values["seconds"] <= MAX_SECONDS:
         raise RowError(f"seconds is {values['seconds']:g}, which is no duration")
-    if not (0 if values["arm"] == "gemm" else 1) <= values["prefix_tokens"] <= MOST_TOKENS:
+    if not (0 if values["arm"] == "gemm" else 1) <= values["prefix_tokens"] <= MAX_TOKENS:
         raise RowError(f"prefix_tokens is {values['prefix_tokens']}")
     rate = (values["num_bytes"] or 0) / values["seconds"]
-    if rate > MOST_BYTES_PER_S and values["data_path"] != NOTHING_MOVED:
+    if rate > MAX_BYTES_PER_S and values["data_path"] != NOTHING_MOVED:
         raise RowError(f"{values['num_bytes']} bytes in {values['seconds']:g} s are beyond any memory's rate")
 
 
 def _most(name: str) -> float:
-    return math.inf if name.endswith("_per_s") else MOST_SECONDS
+    return math.inf if name.endswith("_per_s") else MAX_SECONDS
 
 
 class SampleWriter:
@@ -201,7 +201,7 @@ class SampleWriter:
         head = (sample.round, sample.order, sample.sample, sample.started_s)
         case = (getattr(sample.case, name) for name in CASE_COLUMNS)
         outcome = (getattr(sample.outcome, name) for name in OUTCOME_COLUMNS)
-        self._write([say_cell(value) for value in (*head, *case, *outcome)])
+        self._write([format_cell(value) for value in (*head, *case, *outcome)])
 
     def close(self) -> None:
         """Close the file."""

@@ -23,8 +23,8 @@ BYTE_UNITS = {
 }
 BITS = 8
 SECOND_UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
-MOST_BYTES = 10**24
-MOST_SECONDS = 10**11
+MAX_BYTES = 10**24
+MAX_SECONDS = 10**11
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _RATE = re.compile(r"(?P<amount>[\d.]+\s*(?:[A-Za-z]i?)?)(?P<unit>B|b|bit)(?:\s*/\s*s|ps)")
 
@@ -47,7 +47,7 @@ def parse_bytes(text: str) -> int:
     num_bytes = int(Decimal(found[1]) * BYTE_UNITS[found[2]])
     if num_bytes == 0:
         raise ValueError(f"{text!r} is no byte at all: write a size above 0")
-    if num_bytes > MOST_BYTES:
+    if num_bytes > MAX_BYTES:
         raise ValueError(f"{text!r:.60} is more than there is anywhere: at most 1000000000 PB")
     return num_bytes
 
@@ -95,8 +95,8 @@ def parse_duration(text: str) -> float:
     if found is None or found[2] not in SECOND_UNITS or Decimal(found[1]) == 0:
         raise ValueError(f"{text!r:.60} is not a duration: write it like 500ms, 180s, 2m or 24h")
     seconds = Decimal(found[1]) * SECOND_UNITS[found[2]]
-    if seconds > MOST_SECONDS:
-        raise ValueError(f"{text!r:.60} is longer than {MOST_SECONDS} seconds")
+    if seconds > MAX_SECONDS:
+        raise ValueError(f"{text!r:.60} is longer than {MAX_SECONDS} seconds")
     return float(seconds)
 
 

@@ -9,8 +9,8 @@ from kvio.errors import UserError
 
 T = TypeVar("T")
 Given = TypeVar("Given")
-LEAST_FIGURE, MOST_FIGURE = 1e-24, 1e24  # of anything that is bought, stored or counted per second
-MOST = 10**15  # of tokens or users: nobody has more, and beyond it figures stop being readable
+MIN_FIGURE, MAX_FIGURE = 1e-24, 1e24  # of anything that is bought, stored or counted per second
+MAX_COUNT = 10**15  # of tokens or users: nobody has more, and beyond it figures stop being readable
 
 
 class InputError(UserError, ValueError):
@@ -25,20 +25,20 @@ def require_positive(name: str, value: float, *, unit: str = "") -> None:
     """
     if not value > 0 or math.isinf(value):
         raise InputError(f"{name} must be above 0{unit and ' '}{unit}, not {value:g}")
-    if not LEAST_FIGURE <= value <= MOST_FIGURE:
+    if not MIN_FIGURE <= value <= MAX_FIGURE:
         raise InputError(
-            f"{name} must be between {LEAST_FIGURE:g} and {MOST_FIGURE:g}{unit and ' '}{unit}, not {value:g}"
+            f"{name} must be between {MIN_FIGURE:g} and {MAX_FIGURE:g}{unit and ' '}{unit}, not {value:g}"
         )
 
 
-def require_count(name: str, value: int, *, most: int = MOST) -> None:
+def require_count(name: str, value: int, *, most: int = MAX_COUNT) -> None:
     """Stop unless `value` is a whole number from 1 to `most`.
 
     Raises:
         InputError: it is not.
     """
     if not 1 <= value <= most:
-        shown = f"{value:,}" if abs(value) <= MOST**2 else "one of more digits than that"
+        shown = f"{value:,}" if abs(value) <= MAX_COUNT**2 else "one of more digits than that"
         raise InputError(f"{name} must be above 0 and at most {most:,}, not {shown}")
 
 

@@ -20,14 +20,14 @@ from bench.report.run_facts import (
     data_path,
     depths_of,
     flatten,
+    format_model,
     load_series,
-    say_model,
     series_label,
     spots_of,
     storage_name,
 )
 from bench.report.text.main_answer import asked_spot, loads_are_sound
-from bench.report.text.sentence import crossover_name, of_suffix, say_crossing
+from bench.report.text.sentence import crossover_name, format_crossing, of_suffix
 from bench.report.text.terminal import align
 from kvio.errors import UserError
 
@@ -125,7 +125,7 @@ def compare(results: Sequence[ComparedResult]) -> Comparison:
     runs = [result.run for result in results]
     different = differing_facts(runs)
     if different:
-        facts = "; ".join(f"{name}: {_say_values(runs, values)}" for name, values in different.items())
+        facts = "; ".join(f"{name}: {_format_values(runs, values)}" for name, values in different.items())
         raise DifferentMachinesError(
             f"these runs come from different machines ({facts}); compare runs of one machine only"
         )
@@ -138,7 +138,7 @@ def compare(results: Sequence[ComparedResult]) -> Comparison:
     )
 
 
-def _say_values(runs: Sequence[RunRecord], values: Sequence[str]) -> str:
+def _format_values(runs: Sequence[RunRecord], values: Sequence[str]) -> str:
     """Each value once, with the runs that have it: "x in first, third against y in second"."""
     having: dict[str, list[str]] = {}
     for run, value in zip(runs, values, strict=True):
@@ -151,14 +151,14 @@ def differing_settings(runs: Sequence[RunRecord]) -> list[str]:
     lines = []
     names = dict.fromkeys(name for run in runs for name, info in run.series.items() if info.arm == "load")
     for name in names:
-        said = {run.run_id: _say_reading(run.series[name]) for run in runs if name in run.series}
+        said = {run.run_id: _format_reading(run.series[name]) for run in runs if name in run.series}
         if len(set(said.values())) > 1:
             each = "; ".join(f"{printable(run_id)}: {setting}" for run_id, setting in said.items())
             lines.append(f"{printable(name)}: the settings differ: {each}")
     return lines
 
 
-def _say_reading(info: SeriesInfo) -> str:
+def _format_reading(info: SeriesInfo) -> str:
     said = {name: info.settings.get(name) for name in READING}
     return ", ".join(f"{name} {format_fact(value)}" for name, value in said.items())
 
@@ -169,11 +169,11 @@ def differing_questions(results: Sequence[ComparedResult]) -> list[str]:
     asked: dict[str, list[str]] = {
         "suffix tokens": [format_tokens(run.plan.suffix_tokens or None) for run in runs],
         "prefill chunk": [format_tokens(run.plan.prefill_chunk) for run in runs],
-        "layers that ran": [_say_depth(result.samples) for result in results],
+        "layers that ran": [_format_depth(result.samples) for result in results],
         "attention": [run.plan.attention for run in runs],
     }
     return [
-        f"the runs differ in {name}: {_say_values(runs, values)}"
+        f"the runs differ in {name}: {_format_values(runs, values)}"
         for name, values in asked.items()
         if len(set(values)) > 1
     ]
@@ -186,7 +186,7 @@ def differing_software(runs: Sequence[RunRecord]) -> list[str]:
     for name in dict.fromkeys(name for facts in known for name in facts):
         values = [facts.get(name, MISSING) for facts in known]
         if len(set(values)) > 1:
-            said.append(f"{printable(name)}: {_say_values(runs, [_shorten(value) for value in values])}")
+            said.append(f"{printable(name)}: {_format_values(runs, [_shorten(value) for value in values])}")
     return [f"the software differs: {'; '.join(said)}"] if said else []
 
 
@@ -195,7 +195,7 @@ def _shorten(value: str) -> str:
     return REVISION.sub(lambda found: found[0][:REVISION_DIGITS], value)
 
 
-def _say_depth(samples: Sequence[Sample]) -> str:
+def _format_depth(samples: Sequence[Sample]) -> str:
     """How many layers of the model ran: "4 of 36", "all 36", "4 of 36 or all 36"."""
     depths = depths_of(samples)
     return (
@@ -204,7 +204,7 @@ def _say_depth(samples: Sequence[Sample]) -> str:
     )
 
 
-def _say_cache(result: ComparedResult, series: str) -> str:
+def _format_cache(result: ComparedResult, series: str) -> str:
     """The proven page-cache state of what counts; none where nothing does, or no page cache is on the way."""
     state = cache_state(result.run, result.samples, series=series)
     in_memory = find_place(result.run, series) == "host memory"
@@ -214,7 +214,7 @@ def _say_cache(result: ComparedResult, series: str) -> str:
 
 def _rows(result: ComparedResult) -> Iterator[tuple[str, ...]]:
     """A row for each spot of each load series, but for those beside its answer of which nothing can be said."""
-    run, depth = result.run, _say_depth(result.samples)
+    run, depth = result.run, _format_depth(result.samples)
     for series in load_series(run, result.analysis):
         suspects = suspect_codes(run, result.samples, result.analysis, series=series)
         asked = asked_spot(run, result.analysis, series)
@@ -228,14 +228,14 @@ def _row(result: ComparedResult, spot: SweetSpot) -> tuple[str, ...]:
     run = result.run
     return (
         printable(run.run_id),
-        say_model(run),
+        format_model(run),
         storage_name(run, spot.series),
         series_label(run, spot.series),
         data_path(run, result.samples, series=spot.series) or "—",
-        _say_cache(result, spot.series),
+        _format_cache(result, spot.series),
         crossover_name(spot) + of_suffix(run, spot),
         spot.verdict.replace("_", " "),
-        "; ".join(map(say_crossing, spot.crossings)) or "—",
+        "; ".join(map(format_crossing, spot.crossings)) or "—",
         format_token_range(spot.measured_range),
         format_tokens(spot.export_tokens),
     )

@@ -12,7 +12,7 @@ from bench.estimate.tiers import find_place
 from bench.record.run import RunRecord
 from bench.record.sample import Sample
 from bench.record.units import MISSING, printable
-from bench.report.fio_match import FioReading, differences, most_reads_by_length, reading_of, say_sizes
+from bench.report.fio_match import FioReading, differences, format_sizes, most_reads_by_length, reading_of
 from bench.report.text.terminal import align
 from kvio.errors import UserError
 from kvio.layout.fio_job import read_description
@@ -191,7 +191,7 @@ def compare_fio(
                 f"{printable(job.name)} {printable(how).strip()}",
                 f"{job.bytes_per_s / 1e9:.3g}",
                 f"{job.bytes_per_s / fastest:.2f}",
-                say_sizes(job.reading.read_bytes),
+                format_sizes(job.reading.read_bytes),
                 _milliseconds(job.latency_p50_s),
                 _milliseconds(job.latency_p99_s),
                 "",
@@ -216,7 +216,7 @@ def _row(point: Point, jobs: Sequence[FioFigures], reading: FioReading) -> tuple
     share = MISSING if rate is None or not alike else f"{rate.value / max(alike):.2f}"
     what = f"{printable(point.series)} {point.prefix_tokens:,} tokens"
     nearest = min((differences(job.reading, reading) for job in jobs), key=len)
-    size = MISSING if reading.read_bytes is None else say_sizes(reading.read_bytes)
+    size = MISSING if reading.read_bytes is None else format_sizes(reading.read_bytes)
     return ("sweep", what, _gigabytes(rate), share, size, MISSING, MISSING, "; ".join(nearest))
 
 

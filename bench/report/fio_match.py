@@ -90,12 +90,12 @@ def differences(fio: FioReading, sweep: FioReading) -> tuple[str, ...]:
         found.append(f"layout: {printable(fio.layout)}, here {printable(sweep.layout or 'not recorded')}")
     same_chunks = fio.chunk_bytes is not None and not found
     if same_chunks and fio.chunk_bytes != sweep.chunk_bytes:
-        found.append(f"chunk: {say_sizes(fio.chunk_bytes)}, here {say_sizes(sweep.chunk_bytes)}")
+        found.append(f"chunk: {format_sizes(fio.chunk_bytes)}, here {format_sizes(sweep.chunk_bytes)}")
     mine, theirs = (
         (fio.request_bytes, sweep.request_bytes) if same_chunks else (fio.read_bytes, sweep.read_bytes)
     )
     if mine is None or theirs is None or abs(mine / theirs - 1) > NEAR:
-        found.append(f"read: {say_sizes(mine)}, here {say_sizes(theirs)}")
+        found.append(f"read: {format_sizes(mine)}, here {format_sizes(theirs)}")
     if fio.direct != sweep.direct:
         found.append(f"{fio.cache}, here {sweep.cache}")
     here = sweep.num_reads if sweep.too_few_reads else sweep.in_flight
@@ -105,12 +105,12 @@ def differences(fio: FioReading, sweep: FioReading) -> tuple[str, ...]:
     return tuple(found)
 
 
-def say_sizes(num_bytes: float | None) -> str:
+def format_sizes(num_bytes: float | None) -> str:
     """A size in MiB."""
     return "not recorded" if num_bytes is None else f"{num_bytes / MIB:.3g} MiB"
 
 
-def say_job(run: RunRecord, series: str) -> str:
+def format_job(run: RunRecord, series: str) -> str:
     """The command that writes the job which reads as this series did."""
     reading = reading_of(run, series)
     settings = run.series[series].settings if series in run.series else {}
@@ -132,7 +132,7 @@ def say_job(run: RunRecord, series: str) -> str:
     return f"python -m bench fio {' '.join(flags)}"
 
 
-def say_alike(run: RunRecord, series: str, num_reads: int | None) -> str:
+def format_alike(run: RunRecord, series: str, num_reads: int | None) -> str:
     """The job that reads as this series does, whose loads make at most so many reads."""
     reading = reading_of(run, series, num_reads)
     few = ""
@@ -140,4 +140,4 @@ def say_alike(run: RunRecord, series: str, num_reads: int | None) -> str:
         depth = f"the {reading.in_flight} reads that may be in flight"
         longer = "a longer suffix" if run.plan.suffix_tokens else "longer prefixes"
         few = f", once a load makes {depth} (it makes {num_reads}: sweep {longer})"
-    return f"a job that does{few}: {say_job(run, series)}"
+    return f"a job that does{few}: {format_job(run, series)}"

@@ -28,28 +28,28 @@ from bench.record.units import (
 from bench.report import provenance as origin
 from bench.report.figures import tiers_figure
 from bench.report.figures.crossover_figure import NARROW_INCHES, figure_content
-from bench.report.notice_text import harmless_codes, say_notices
+from bench.report.notice_text import format_notices, harmless_codes
 from bench.report.run_facts import (
     arm_label,
     device_name,
+    format_depth,
     load_series,
     points_of,
-    say_depth,
     series_label,
     spots_of,
 )
 from bench.report.text.format import format_rate_estimate, format_tokens_estimate
-from bench.report.text.hybrid_text import describe_hybrids, say_hybrid_notices
+from bench.report.text.hybrid_text import describe_hybrids, format_hybrid_notices
 from bench.report.text.main_answer import main_spot
 from bench.report.text.sentence import (
     crossover_name,
     describe_answer,
+    format_arms,
+    format_crossing,
+    format_guess,
+    format_interval,
+    format_repeats,
     of_suffix,
-    say_arms,
-    say_crossing,
-    say_guess,
-    say_interval,
-    say_repeats,
     short_answer,
 )
 from bench.report.text.terminal import SCALED, number_notices, point_rows
@@ -98,7 +98,7 @@ def spot_grid(run: RunRecord, analysis: Analysis) -> Grid:
             series_label(run, series),
             crossover_name(spot) + of_suffix(run, spot),
             spot.verdict.replace("_", " "),
-            "; ".join(map(say_crossing, spot.crossings)) or "—",
+            "; ".join(map(format_crossing, spot.crossings)) or "—",
             "; ".join(_span(crossing.bracket) for crossing in spot.crossings) or MISSING,
             _span(spot.measured_range),
             format_tokens(spot.export_tokens),
@@ -205,8 +205,8 @@ def fit_grid(run: RunRecord, analysis: Analysis) -> Grid:
 def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> tuple[NoticeLine, ...]:
     """Every code once with all its messages, the suspect ones first, each with what it means."""
     loads = load_series(run, analysis) or ("",)
-    said = [say_notices(run, samples, analysis, series=series) for series in loads]
-    said += [say_hybrid_notices(run, curve) for curve in analysis.hybrids]
+    said = [format_notices(run, samples, analysis, series=series) for series in loads]
+    said += [format_hybrid_notices(run, curve) for curve in analysis.hybrids]
     found: dict[str, dict[str, None]] = {}
     for notices in said:
         for code, messages in notices.items():
@@ -235,7 +235,7 @@ def tile_answers(run: RunRecord, analysis: Analysis) -> tuple[tuple[str, str], .
 
 def _holds_for(run: RunRecord, spot: SweetSpot) -> str:
     decided = spot.verdict in {"crossover", "multiple_crossings"}
-    crossings = map(say_interval if decided else say_guess, spot.crossings)
+    crossings = map(format_interval if decided else format_guess, spot.crossings)
     parts = [f"load{of_suffix(run, spot)} by {series_label(run, spot.series)}", *crossings]
     return "; ".join(parts)
 
@@ -275,9 +275,9 @@ def render_report(run: RunRecord, samples: Sequence[Sample], analysis: Analysis)
         checks=origin.check_rows(run),
         ways=origin.way_rows(run, samples),
         facts=origin.fact_sections(run),
-        repeats=say_repeats(run, samples),
-        depth=say_depth(samples),
-        marginal=say_arms(run, None if spot is None else spot.series),
+        repeats=format_repeats(run, samples),
+        depth=format_depth(samples),
+        marginal=format_arms(run, None if spot is None else spot.series),
         run=run,
     )
 

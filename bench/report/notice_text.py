@@ -38,7 +38,7 @@ def split_notice(text: str) -> tuple[str, str]:
     return code, message
 
 
-def say_notices(
+def format_notices(
     run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, series: str
 ) -> dict[str, tuple[str, ...]]:
     """Code -> messages, each once, of all that was noticed for one series, its recompute arm and the run."""
@@ -53,7 +53,7 @@ def say_notices(
     return _by_code(texts, failed)
 
 
-def say_own_notices(run: RunRecord, texts: Iterable[str], *, series: str) -> dict[str, tuple[str, ...]]:
+def format_own_notices(run: RunRecord, texts: Iterable[str], *, series: str) -> dict[str, tuple[str, ...]]:
     """Code -> messages, each once, of `texts` and of what the run noticed of this series by name."""
     own = [
         f"{n.code}: {n.message}" for n in run.notices if series in _named(run, n.message.partition(": ")[0])
@@ -105,7 +105,7 @@ def suspect_codes(
     Notices that the run lists as harmless (`suspect=False`) are left out.
     """
     harmless = harmless_codes(run)
-    found = say_notices(run, samples, analysis, series=series)
+    found = format_notices(run, samples, analysis, series=series)
     return tuple(printable(code) for code in found if code not in harmless)
 
 

@@ -64,14 +64,14 @@ class SweepProgress:
 
     def on_phase(self, text: str) -> None:
         """A new phase begins: preparing files, checking, analysing."""
-        self._say(printable(text))
+        self._format_message(printable(text))
 
     def on_round(self, number: int, lengths: Sequence[int]) -> None:
         """Round `number`, from 0, begins and will measure these prefix lengths."""
         self._round = f"round {number + 1}"
         count = f"{len(lengths)} length{'s' * (len(lengths) != 1)}"
         span = f", {format_tokens(min(lengths))} to {format_tokens(max(lengths))} tokens" if lengths else ""
-        self._say(f"{self._round}: {count}{span}")
+        self._format_message(f"{self._round}: {count}{span}")
 
     def on_sample(self, sample: Sample) -> None:
         """A sample is on the disk."""
@@ -86,7 +86,7 @@ class SweepProgress:
 
     def on_answer(self, text: str) -> None:
         """The answer so far, in a few words."""
-        self._say(printable(text))
+        self._format_message(printable(text))
 
     def close(self) -> None:
         """End the view; may be called twice."""
@@ -94,7 +94,7 @@ class SweepProgress:
             self._bar.stop()
             self._bar, self._task = None, None
 
-    def _say(self, text: str) -> None:
+    def _format_message(self, text: str) -> None:
         if self._bar is None:
             line = f"[{self.elapsed_s:6.1f} s of {self._budget_s:.0f} s, {self._num_samples} samples] {text}"
             self._console.print(Text(line), soft_wrap=True)
@@ -118,21 +118,21 @@ class SweepProgress:
 class _TimeLeft(ProgressColumn):
     """What is left of the budget, right at every refresh and not only when a sample arrives."""
 
-    def __init__(self, say_left: Callable[[], str]) -> None:
+    def __init__(self, format_left: Callable[[], str]) -> None:
         super().__init__()
-        self._say_left = say_left
+        self._format_left = format_left
 
     def render(self, task: Task) -> Text:
         """Minutes and seconds."""
-        return Text(self._say_left())
+        return Text(self._format_left())
 
 
-def _make_bar(console: Console, say_left: Callable[[], str]) -> Progress:
+def _make_bar(console: Console, format_left: Callable[[], str]) -> Progress:
     # markup off: a name from outside must not be read as a style
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        _TimeLeft(say_left),
+        _TimeLeft(format_left),
         TextColumn("{task.fields[last]}", markup=False, style="dim"),
         console=console,
         transient=True,

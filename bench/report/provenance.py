@@ -24,11 +24,11 @@ from bench.report.run_facts import (
     data_path,
     device_name,
     flatten,
-    say_depth,
-    say_model,
+    format_depth,
+    format_model,
     storage_name,
 )
-from bench.report.text.sentence import say_repeats
+from bench.report.text.sentence import format_repeats
 
 # ending of a fact's name -> how its number is said; the first that fits
 UNITS: dict[str, Callable[[float], str]] = {
@@ -59,7 +59,7 @@ class Facts:
 
 def fact_rows(facts: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Flat (name, value) rows of a facts dict; the unit in a name picks the format."""
-    return tuple((say_name(name, value), format_named(name, value)) for name, value in flatten(facts))
+    return tuple((format_name(name, value), format_named(name, value)) for name, value in flatten(facts))
 
 
 def _in_a_line(facts: Mapping[str, Any]) -> str:
@@ -67,7 +67,7 @@ def _in_a_line(facts: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in fact_rows(said))
 
 
-def say_name(name: str, value: object) -> str:
+def format_name(name: str, value: object) -> str:
     """A fact's name in words, without the unit that its formatted value says itself."""
     numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
     said = name.removesuffix("_s").removesuffix("_bytes") if numeric and not name.endswith("_per_s") else name
@@ -113,13 +113,13 @@ def fact_sections(run: RunRecord) -> tuple[Facts, ...]:
 def check_rows(run: RunRecord) -> tuple[tuple[str, str, str], ...]:
     """(check, what it gave, "ok" | "bad" | "" when it neither passes nor fails) of every recorded check and search."""
     checks = [
-        (_say_check(name), *(_say_rates(result) if name == "dtype" else _say_result(result)))
+        (_format_check(name), *(_format_rates(result) if name == "dtype" else _format_result(result)))
         for name, result in run.checks.items()
     ]
-    return (*checks, *((printable(name), say_search(search), "") for name, search in run.searches.items()))
+    return (*checks, *((printable(name), format_search(search), "") for name, search in run.searches.items()))
 
 
-def say_search(search: SettingSearch) -> str:
+def format_search(search: SettingSearch) -> str:
     """What a search chose: "4 threads, 16 in flight, 4 MiB requests: 1.21 GB/s (searched 9 settings in 6.02 s; …)"."""
     chosen, own = search.chosen, search.default
     if chosen is None:
@@ -131,24 +131,24 @@ def say_search(search: SettingSearch) -> str:
     return f"{chosen}: {format_rate(search.bytes_per_s(chosen))} ({tried}; {beside})"
 
 
-def _say_check(name: str) -> str:
+def _format_check(name: str) -> str:
     kind, colon, series = name.partition(":")
     said = CHECKS.get(kind, kind.replace("_", " "))
     return printable(f"{said} ({series})" if colon else said)
 
 
-def _say_rates(result: object) -> tuple[str, str]:
+def _format_rates(result: object) -> tuple[str, str]:
     """What the device multiplies: "bfloat16 0.021 TFLOP/s, float32 0.137 TFLOP/s: the dtype asked for has 15.2 % …"."""
     facts = dict(result) if isinstance(result, Mapping) else {}
     rates, ratio = facts.get("flops_per_s"), facts.get("ratio")
     if not isinstance(rates, Mapping) or not isinstance(ratio, (int, float)):
-        return _say_result(result)
+        return _format_result(result)
     said = ", ".join(f"{name} {format_named('flops_per_s', rate)}" for name, rate in rates.items())
     beside = f": the dtype asked for has {format_share(ratio)} of the other's rate" if len(rates) > 1 else ""
     return f"{printable(said)}{beside}", ""
 
 
-def _say_result(result: object) -> tuple[str, str]:
+def _format_result(result: object) -> tuple[str, str]:
     facts = dict(result) if isinstance(result, Mapping) else {"": result}
     passed = facts.pop("passed", None)
     message = printable(str(facts.pop("message", "") or ""))
@@ -161,24 +161,24 @@ def _say_result(result: object) -> tuple[str, str]:
 def subject_rows(run: RunRecord, samples: Sequence[Sample]) -> tuple[tuple[str, str], ...]:
     """What was measured: model, device, storage, sizes, repeats."""
     rows = (
-        ("model", say_model(run)),
+        ("model", format_model(run)),
         ("device", device_name(run)),
         ("storage", storage_name(run)),
-        ("KV bytes per token", _say_token_bytes(run)),
+        ("KV bytes per token", _format_token_bytes(run)),
         ("KV chunk", f"{format_tokens(run.chunk_tokens)} tokens"),
-        ("tensor parallelism", _say_ranks(run)),
-        ("repeats", say_repeats(run, samples)),
-        ("depth", say_depth(samples) or "all layers ran"),
+        ("tensor parallelism", _format_ranks(run)),
+        ("repeats", format_repeats(run, samples)),
+        ("depth", format_depth(samples) or "all layers ran"),
     )
     return rows
 
 
-def _say_ranks(run: RunRecord) -> str:
+def _format_ranks(run: RunRecord) -> str:
     ranks = run.plan.tensor_parallel
     return "none, one rank" if ranks == 1 else f"{ranks} ranks, each with its shard and its own KV chunks"
 
 
-def _say_token_bytes(run: RunRecord) -> str:
+def _format_token_bytes(run: RunRecord) -> str:
     ranks, num_bytes = run.plan.tensor_parallel, run.kv_bytes_per_token
     return f"{num_bytes:,} B" + (f", {num_bytes // ranks:,} B on each of {ranks} ranks" if ranks > 1 else "")
 

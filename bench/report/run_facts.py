@@ -53,7 +53,7 @@ def device_name(run: RunRecord) -> str:
     return format_fact(found) if found is not None else run.plan.device
 
 
-def say_model(run: RunRecord) -> str:
+def format_model(run: RunRecord) -> str:
     """The model with its dtype, and over how many ranks it was divided: "Qwen3-8B (bfloat16, 2 ranks)"."""
     ranks = run.plan.tensor_parallel
     divided = f", tensor parallel over {ranks} ranks" if ranks > 1 else ""
@@ -68,10 +68,10 @@ def storage_name(run: RunRecord, series: str | None = None) -> str:
     found = look_up(settings, ("server",)) or look_up(run.storage, STORAGE_KEYS)
     name = format_fact(found) if found is not None else "storage without a name"
     limit = look_up(run.storage, LIMIT_KEYS) or run.plan.limit_bytes_per_s
-    return f"{name} limited to {_say_limit(limit)}" if isinstance(limit, (int, float)) else name
+    return f"{name} limited to {_format_limit(limit)}" if isinstance(limit, (int, float)) else name
 
 
-def _say_limit(bytes_per_s: float) -> str:
+def _format_limit(bytes_per_s: float) -> str:
     """In the unit that whoever set it thinks in."""
     return format_rate(bytes_per_s) if bytes_per_s >= 1e9 else f"{bytes_per_s / 1e6:g} MB/s"
 
@@ -119,16 +119,16 @@ def data_path(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str 
 def cache_state(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
     """The proven page-cache state of a series; in a virtual machine the host's cache is out of sight."""
     states = {sample.outcome.cache_state for sample in samples_that_count(run, samples, series)}
-    return say_state(_seen(states), guest=in_virtual_machine(run)) or None
+    return format_state(_seen(states), guest=in_virtual_machine(run)) or None
 
 
-def say_state(joined: str, *, guest: bool) -> str:
+def format_state(joined: str, *, guest: bool) -> str:
     """Proven cache states, joined by " and "; of a guest, cold and direct hold below no hypervisor."""
     states = joined.split(" and ")
     return " and ".join(f"{state} in guest" if guest and state in COLD else state for state in states)
 
 
-def say_cache(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
+def format_cache(run: RunRecord, samples: Sequence[Sample], *, series: str) -> str | None:
     """The page-cache state in words; None where no page cache lies on the way."""
     state = cache_state(run, samples, series=series)
     if state is None:
@@ -165,7 +165,7 @@ def _depths_of(samples: Sequence[Sample], arms: Collection[str]) -> list[tuple[i
     )
 
 
-def say_depth(samples: Sequence[Sample]) -> str | None:
+def format_depth(samples: Sequence[Sample]) -> str | None:
     """ "recompute scaled from 4 of 36 layers", or None when the whole model ran; every depth that was sampled.
 
     The first-token step of each load is scaled as recompute is, and named too.

@@ -11,7 +11,7 @@ from bench.reuse.trace import IntArray
 NONE = -1
 
 
-class Queues(NamedTuple):
+class RankedQueues(NamedTuple):
     """One queue per rank, linked through the blocks; a block is in one queue at most.
 
     `used` is a tree over ranks: leaf `rank + len(used) // 2` says that the queue is not empty, and a node
@@ -26,10 +26,10 @@ class Queues(NamedTuple):
     used: NDArray[np.int8]  # (2 * power of two,)
 
 
-def make_queues(num_ranks: int, num_ids: int) -> Queues:
+def make_queues(num_ranks: int, num_ids: int) -> RankedQueues:
     """Empty queues."""
     leaves = 1 << max(1, (num_ranks - 1).bit_length())
-    return Queues(
+    return RankedQueues(
         head=np.full(num_ranks, NONE, dtype=np.int64),
         tail=np.full(num_ranks, NONE, dtype=np.int64),
         after=np.full(num_ids, NONE, dtype=np.int64),
@@ -40,7 +40,7 @@ def make_queues(num_ranks: int, num_ids: int) -> Queues:
 
 
 @inner
-def enqueue(queues: Queues, block: int, rank: int) -> None:
+def enqueue(queues: RankedQueues, block: int, rank: int) -> None:
     """Add the block as the youngest of a rank."""
     youngest = queues.tail[rank]
     queues.before[block] = youngest
@@ -58,7 +58,7 @@ def enqueue(queues: Queues, block: int, rank: int) -> None:
 
 
 @inner
-def dequeue(queues: Queues, block: int) -> None:
+def dequeue(queues: RankedQueues, block: int) -> None:
     """Take the block out of its queue."""
     rank, older, younger = queues.rank[block], queues.before[block], queues.after[block]
     queues.rank[block] = NONE
@@ -79,7 +79,7 @@ def dequeue(queues: Queues, block: int) -> None:
 
 
 @inner
-def lowest_rank(queues: Queues) -> int:
+def lowest_rank(queues: RankedQueues) -> int:
     """The lowest rank in use, NONE when all queues are empty."""
     leaves = len(queues.used) // 2
     if queues.used[1] == 0:
@@ -91,7 +91,7 @@ def lowest_rank(queues: Queues) -> int:
 
 
 @inner
-def highest_rank(queues: Queues) -> int:
+def highest_rank(queues: RankedQueues) -> int:
     """The highest rank in use, NONE when all queues are empty."""
     leaves = len(queues.used) // 2
     if queues.used[1] == 0:

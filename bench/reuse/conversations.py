@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from bench.reuse.read_trace import MOONCAKE_BLOCK_TOKENS
 from bench.reuse.trace import IntArray, Trace, dense_ids
 
-LEAST = {
+MIN_VALUES = {
     **{"num_users": 1, "num_rounds": 1, "system_tokens": 0, "history_tokens": 0},
     **{"question_tokens": 1, "answer_tokens": 0, "block_tokens": 1, "seed": 0},
 }
-MOST_REFERENCES = 200_000_000  # about 5 GB while they are made
+MAX_REFERENCES = 200_000_000  # about 5 GB while they are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,15 @@ class MultiRound:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in LEAST.items():
+        for name, least in MIN_VALUES.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         longest = self.system_tokens + self.history_tokens
         longest += self.num_rounds * (self.question_tokens + self.answer_tokens)
         most = self.num_users * self.num_rounds * -(-longest // self.block_tokens)
-        if most > MOST_REFERENCES:
+        if most > MAX_REFERENCES:
             raise ValueError(
-                f"up to {most} block references, more than {MOST_REFERENCES}: fewer users or rounds"
+                f"up to {most} block references, more than {MAX_REFERENCES}: fewer users or rounds"
             )
         if not 0 <= self.mean_gap_s < float("inf"):
             raise ValueError(f"mean_gap_s must be finite and not negative, got {self.mean_gap_s}")

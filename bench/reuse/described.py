@@ -40,13 +40,13 @@ def prices_of_model(model: TimeModel, *, longest: int, num_gpus: int = 1) -> Hit
         crossover_tokens=tokens,
         source=f"the cost model, nothing was measured: {model.label}",
         num_gpus=num_gpus,
-        notices=(*_say_verdict(verdict, crossings, longest), *_say_doubts(model, verdict, longest)),
+        notices=(*_format_verdict(verdict, crossings, longest), *_format_doubts(model, verdict, longest)),
         modelled=True,
         supposed=model.notices,
     )
 
 
-def _say_verdict(verdict: str, crossings: tuple[Crossing, ...], longest: int) -> tuple[str, ...]:
+def _format_verdict(verdict: str, crossings: tuple[Crossing, ...], longest: int) -> tuple[str, ...]:
     """What C* alone does not say: its bounds, or why there is none."""
     searched = f"between {SHORTEST:,} and {longest:,} tokens"
     if verdict != "crossover":
@@ -59,7 +59,7 @@ def _say_verdict(verdict: str, crossings: tuple[Crossing, ...], longest: int) ->
     return (f"the modelled C* lies between {low:,.0f} and {high:,.0f} tokens by the range of its rates",)
 
 
-def _say_doubts(model: TimeModel, verdict: Verdict, longest: int) -> tuple[str, ...]:
+def _format_doubts(model: TimeModel, verdict: Verdict, longest: int) -> tuple[str, ...]:
     """The other verdicts that the ranges of the rates allow."""
     if not any(model.has_bounds):
         return ()

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.reuse.block_queue import NONE, Queues, dequeue, enqueue, lowest_rank, make_queues
+from bench.reuse.block_queue import NONE, RankedQueues, dequeue, enqueue, lowest_rank, make_queues
 from bench.reuse.jit import inner, kernel, require_compiled
 from bench.reuse.lru_curve import find_lru_hits
 from bench.reuse.optimal import find_next_request, replay_optimal
@@ -40,7 +40,7 @@ def _count_leading(ids: NDArray[np.int32], begin: int, end: int, rank: IntArray)
 
 
 @inner
-def _make_room(queues: Queues, weights: IntArray, room: int) -> int:
+def _make_room(queues: RankedQueues, weights: IntArray, room: int) -> int:
     """Drop blocks until there is room for 0 or nothing is left; what `room` then is."""
     while room < 0:
         rank = lowest_rank(queues)
@@ -53,7 +53,7 @@ def _make_room(queues: Queues, weights: IntArray, room: int) -> int:
 
 
 @inner
-def _touch_resident(queues: Queues, block: int, code: int) -> None:
+def _touch_resident(queues: RankedQueues, block: int, code: int) -> None:
     if code == _FIFO:
         return
     rank = queues.rank[block]
@@ -66,7 +66,7 @@ def _replay(
     ids: NDArray[np.int32],
     starts: IntArray,
     weights: IntArray,
-    queues: Queues,
+    queues: RankedQueues,
     leading: IntArray,
     capacity: int,
     code: int,
@@ -123,7 +123,7 @@ def replay_endless(trace: Trace) -> IntArray:
 Policy = Literal["lru", "lfu", "fifo", "optimal"]
 POLICIES: tuple[Policy, ...] = ("lru", "lfu", "fifo", "optimal")
 ORIGIN = "modelled"
-MOST_TOKENS = 10**18  # of a cache; what is larger holds everything that a trace can name
+MAX_TOKENS = 10**18  # of a cache; what is larger holds everything that a trace can name
 
 
 def require_policy(name: str) -> Policy:
@@ -142,8 +142,8 @@ def capacity_in_tokens(capacity: float, kv_bytes_per_token: float | None = None)
     if not (math.isfinite(capacity) and capacity >= 0):
         raise ValueError(f"a capacity must be finite and not negative, got {capacity}")
     tokens = capacity // size
-    if tokens > MOST_TOKENS:
-        raise ValueError(f"a capacity must be at most {MOST_TOKENS:.0e} tokens, got {tokens:.3g}")
+    if tokens > MAX_TOKENS:
+        raise ValueError(f"a capacity must be at most {MAX_TOKENS:.0e} tokens, got {tokens:.3g}")
     return int(tokens)
 
 

@@ -14,7 +14,7 @@ numba: Any = import_module("numba") if find_spec("numba") else None  # optional:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MOST_PLAIN_REFERENCES = 10_000_000  # plain Python needs about 2 us per reference and pass
+MAX_PLAIN_REFERENCES = 10_000_000  # plain Python needs about 2 us per reference and pass
 
 
 class NumbaMissingError(UserError, RuntimeError):
@@ -23,10 +23,10 @@ class NumbaMissingError(UserError, RuntimeError):
 
 def require_compiled(num_references: int) -> None:
     """Stop before a pass that would take plain Python minutes to hours."""
-    if numba is None and num_references > MOST_PLAIN_REFERENCES:
+    if numba is None and num_references > MAX_PLAIN_REFERENCES:
         raise NumbaMissingError(
             f"skipped: {num_references} block references need numba (plain Python stops at "
-            f"{MOST_PLAIN_REFERENCES}): pip install 'kvcross[reuse]'"
+            f"{MAX_PLAIN_REFERENCES}): pip install 'kvcross[reuse]'"
         )
 
 

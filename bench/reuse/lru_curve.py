@@ -113,7 +113,7 @@ def _find_reach(
 
 
 @dataclass(frozen=True, slots=True)
-class LruReach:
+class StackDistances:
     """How large an LRU cache must be for each block reference to hit; modelled.
 
     Args:
@@ -180,6 +180,6 @@ def find_lru_hits(trace: Trace, capacities: Sequence[int], unit: Unit) -> list[I
     return found
 
 
-def find_lru_reach(trace: Trace, unit: Unit) -> LruReach:
+def find_lru_reach(trace: Trace, unit: Unit) -> StackDistances:
     """The reach of every reference, in tokens or in whole blocks: 8 bytes for each."""
-    return LruReach(trace, np.concatenate([reach for _, _, reach in _each_piece(trace, unit)]))
+    return StackDistances(trace, np.concatenate([reach for _, _, reach in _each_piece(trace, unit)]))

@@ -19,7 +19,7 @@ Source: L. A. Belady, A study of replacement algorithms for a virtual-storage co
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.reuse.block_queue import Queues, dequeue, enqueue, highest_rank, make_queues
+from bench.reuse.block_queue import RankedQueues, dequeue, enqueue, highest_rank, make_queues
 from bench.reuse.jit import inner, kernel, require_compiled
 from bench.reuse.trace import IntArray, Trace, Unit
 
@@ -48,7 +48,7 @@ def _count_kept(ids: NDArray[np.int32], begin: int, end: int, weights: IntArray,
 
 
 @inner
-def _release(ids: NDArray[np.int32], begin: int, end: int, queues: Queues, kept: IntArray) -> int:
+def _release(ids: NDArray[np.int32], begin: int, end: int, queues: RankedQueues, kept: IntArray) -> int:
     """Take the request's blocks out of the queues; how much room that gives."""
     room = 0
     for position in range(begin, end):
@@ -61,7 +61,7 @@ def _release(ids: NDArray[np.int32], begin: int, end: int, queues: Queues, kept:
 
 
 @inner
-def _trim(queues: Queues, kept: IntArray, room: int) -> int:
+def _trim(queues: RankedQueues, kept: IntArray, room: int) -> int:
     """Drop what is needed last until `room` is not negative."""
     while room < 0:
         victim = queues.head[highest_rank(queues)]
@@ -80,7 +80,7 @@ def _replay_optimal(
     starts: IntArray,
     weights: IntArray,
     next_request: NDArray[np.int32],
-    queues: Queues,
+    queues: RankedQueues,
     kept: IntArray,
     hits: IntArray,
     capacity: int,

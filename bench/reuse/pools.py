@@ -19,7 +19,7 @@ MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PoolTrace:
     """The requests that one pool serves; `where` are their numbers in the whole trace, None for all."""
 
     trace: Trace
@@ -31,7 +31,7 @@ class Pool:
     """How the room is cut: `parts` with requests, of `num_instances` equal pools."""
 
     name: PoolName
-    parts: tuple[Part, ...]
+    parts: tuple[PoolTrace, ...]
     num_instances: int = 1
 
     def capacity_of_each(self, capacity_tokens: int) -> int:
@@ -43,7 +43,7 @@ class Pool:
 class PoolJob:
     """One policy over the requests of one pool, at several capacities: needs nothing of any other job."""
 
-    part: Part
+    part: PoolTrace
     policy: Policy
     capacities_tokens: tuple[int, ...]
     unit: Unit
@@ -65,7 +65,7 @@ def run_here(jobs: Sequence[PoolJob]) -> Iterator[list[IntArray]]:
 
 def shared_pool(trace: Trace) -> Pool:
     """One pool that sees every request."""
-    return Pool("shared", (Part(trace),))
+    return Pool("shared", (PoolTrace(trace),))
 
 
 def pool_per_instance(trace: Trace, instances: IntArray, num_instances: int) -> Pool:
@@ -82,7 +82,9 @@ def pool_per_instance(trace: Trace, instances: IntArray, num_instances: int) -> 
     ends = np.cumsum(np.bincount(instances, minlength=num_instances))
     wheres = [where for where in np.split(order, ends[:-1]) if len(where)]
     return Pool(
-        "per-instance", tuple(Part(select_requests(trace, where), where) for where in wheres), num_instances
+        "per-instance",
+        tuple(PoolTrace(select_requests(trace, where), where) for where in wheres),
+        num_instances,
     )
 
 

@@ -16,7 +16,7 @@ from kvio.errors import UserError
 
 COLUMNS = ("prefix_tokens", "recompute_s", "load_s")
 STEP = "first_token_s"
-MOST_POINTS = 100_000
+MAX_POINTS = 100_000
 
 
 class CurveError(UserError, ValueError):
@@ -41,8 +41,8 @@ def read_prices(path: Path) -> HitPrices:
         raise CurveError(f"{path}: cannot be read as CSV: {error}") from error
     if len(points) < 2:
         raise CurveError(f"{path}: {len(points)} points; a curve needs at least 2")
-    if len(points) > MOST_POINTS:
-        raise CurveError(f"{path}: {len(points)} points; at most {MOST_POINTS} are read")
+    if len(points) > MAX_POINTS:
+        raise CurveError(f"{path}: {len(points)} points; at most {MAX_POINTS} are read")
     return _prices_of(points, source=str(path), crossover=None)
 
 

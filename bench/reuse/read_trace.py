@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MOONCAKE_BLOCK_TOKENS = 512
-MOST_LINE_BYTES = 16 * 1024 * 1024  # a prompt of 10 million tokens in blocks of 64 needs about 3 MB
+MAX_LINE_BYTES = 16 * 1024 * 1024  # a prompt of 10 million tokens in blocks of 64 needs about 3 MB
 LARGEST_TOKENS = 2**40
 PIECE_REFERENCES = 1 << 20  # ids numbered at once
 GZIP_MAGIC = b"\x1f\x8b"
@@ -114,7 +114,7 @@ def read_trace(path: Path, block_tokens: int = MOONCAKE_BLOCK_TOKENS, *, skip_ba
 def parse_request(line: bytes | None, block_tokens: int) -> Request:
     """One line, checked; ValueError says what is wrong with it.  None stands for a line that is too long."""
     if line is None:
-        raise ValueError(f"longer than {MOST_LINE_BYTES} bytes")
+        raise ValueError(f"longer than {MAX_LINE_BYTES} bytes")
     try:
         fields = json.loads(line.decode("utf-8").strip(), parse_constant=_refuse_constant)
     except RecursionError as error:
@@ -172,13 +172,13 @@ def _open(path: Path) -> Iterator[io.BufferedIOBase]:
 def _lines(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
     """Line numbers from 1 and lines that are not blank; None for a line that is longer than allowed."""
     number = 0
-    while line := file.readline(MOST_LINE_BYTES + 1):
+    while line := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
-        if len(line) > MOST_LINE_BYTES and not line.endswith(b"\n"):
+        if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
             yield number, None
-            while (rest := file.readline(MOST_LINE_BYTES)) and not rest.endswith(b"\n"):
+            while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
                 pass
         elif line.strip():
             yield number, line

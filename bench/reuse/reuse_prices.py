@@ -11,7 +11,7 @@ from bench.catalog.models.resolve import resolve_model
 from bench.estimate.analysis import analyse
 from bench.predict.curve import Curve
 from bench.predict.machine_spec import MachineSpec, build_model
-from bench.predict.sweep_model import fit_beyond
+from bench.predict.sweep_model import extrapolating_model
 from bench.record.plan import PlanError
 from bench.record.run import RunRecord, find_ranks, read_run
 from bench.record.samples_csv import read_samples
@@ -20,7 +20,9 @@ from bench.reuse.prices import prices_of_sweep, read_prices
 from bench.reuse.savings import HitPrices, fetch_seconds
 from bench.reuse.tier_hits import CacheTier
 
-LONGEST = 131_072  # tokens up to which C* is looked for when the model does not say how long a prompt may be
+MAX_LENGTH = (
+    131_072  # tokens up to which C* is looked for when the model does not say how long a prompt may be
+)
 TieredRate = tuple[CacheTier, float | None]  # a tier, and its rate in bytes per second
 
 
@@ -113,7 +115,7 @@ def find_prices(
         return None
     run, (samples, _) = read_run(sweep), read_samples(sweep)
     ranks = find_ranks(sweep, run, "--gpus", num_gpus)
-    model, why = fit_beyond(run, samples, series=series)
+    model, why = extrapolating_model(run, samples, series=series)
     prices = prices_of_sweep(run, analyse(run, samples), series=series, source=str(sweep), beyond=model)
     return replace(prices, num_gpus=ranks, notices=(*prices.notices, why) if why else prices.notices)
 
@@ -138,7 +140,7 @@ def _price_machine(machine: Machine, devices: Devices, num_gpus: int) -> HitPric
         storage=None if machine.storage is None or machine.storage.lower() == "dram" else machine.storage,
         bytes_per_s=machine.bytes_per_s,
     )
-    longest = model.geometry.max_position_embeddings or LONGEST
+    longest = model.geometry.max_position_embeddings or MAX_LENGTH
     return prices_of_model(build_model(model, setting, devices), longest=longest, num_gpus=num_gpus)
 
 

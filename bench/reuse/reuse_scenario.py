@@ -16,7 +16,7 @@ from bench.reuse.tier_hits import CacheTier, WritePolicy, require_tiers
 from bench.reuse.trace import Unit
 
 FIGURE_FORMS = (".png", ".svg", ".pdf")
-MOST_INSTANCES = 100_000
+MAX_INSTANCES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Question:
 def require_fitting(question: Question, plot: Path | None, *, is_made_up: bool) -> None:
     """Stop on options that do not go together, before the trace is read."""
     routing = question.routing
-    if not 1 <= routing.num_instances <= MOST_INSTANCES:
-        raise PlanError(f"--instances must be between 1 and {MOST_INSTANCES}, got {routing.num_instances}")
+    if not 1 <= routing.num_instances <= MAX_INSTANCES:
+        raise PlanError(f"--instances must be between 1 and {MAX_INSTANCES}, got {routing.num_instances}")
     if routing.route not in {"session", "round-robin"}:
         raise PlanError(f"--route must be session or round-robin, got {routing.route!r}")
     if routing.session_blocks < 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.record.plan import PlanError
 from bench.record.units import parse_duration
-from bench.reuse.conversations import LEAST, MultiRound, generate_conversations
+from bench.reuse.conversations import MIN_VALUES, MultiRound, generate_conversations
 from bench.reuse.pools import (
     Pool,
     find_sessions,
@@ -78,8 +78,10 @@ def parse_workload(text: str, block_tokens: int) -> MultiRound:
     if missing:
         raise PlanError(f"--generate needs {' and '.join(f'{name}=' for name in missing)}")
     for name, keyword in WORKLOAD_NAMES.items():
-        if keyword in LEAST and asked.get(keyword, LEAST[keyword]) < LEAST[keyword]:
-            raise PlanError(f"--generate: {name} must be at least {LEAST[keyword]}, got {asked[keyword]}")
+        if keyword in MIN_VALUES and asked.get(keyword, MIN_VALUES[keyword]) < MIN_VALUES[keyword]:
+            raise PlanError(
+                f"--generate: {name} must be at least {MIN_VALUES[keyword]}, got {asked[keyword]}"
+            )
     try:
         return MultiRound(**asked)
     except ValueError as error:
@@ -116,7 +118,7 @@ def make_pools(trace: Trace, instances: IntArray | None, num_instances: int) -> 
     return shared_pool(trace), pool_per_instance(trace, instances, num_instances)
 
 
-def say_routing(routing: Routing, *, tiers: bool) -> Iterator[str]:
+def format_routing(routing: Routing, *, tiers: bool) -> Iterator[str]:
     """How requests reach instances, when there are several."""
     whose = "of each instance, or of the one pool when shared" if tiers else "of all together"
     if routing.num_instances > 1:

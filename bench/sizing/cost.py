@@ -7,7 +7,7 @@ from bench.record.validate import InputError
 from bench.sizing.deployment import Row, Sizing
 from bench.sizing.drives import DAY_S
 from bench.sizing.throughput import gpu_seconds_per_request
-from bench.sizing.tokencost import SSD, Keeping, recompute_cost, reuses_per_day
+from bench.sizing.tokencost import SSD, StorageTierCost, recompute_cost, reuses_per_day
 
 
 def cost_rows(sizing: Sizing) -> Iterable[Row]:
@@ -31,7 +31,9 @@ def cost_rows(sizing: Sizing) -> Iterable[Row]:
             yield from _medium_rows(medium, demand.token_bytes, reuses=reuses, again=again)
 
 
-def _medium_rows(medium: Keeping, token_bytes: int, *, reuses: float, again: float | None) -> Iterable[Row]:
+def _medium_rows(
+    medium: StorageTierCost, token_bytes: int, *, reuses: float, again: float | None
+) -> Iterable[Row]:
     yield Row(
         f"{medium.name}, per million reused tokens", medium.reused_cost(token_bytes, reuses), "price",
         f"{medium.price_per_gb:g} per GB over {medium.lifetime_years:.3g} years, {medium.occupancy:.3g} of it holds KV",
@@ -42,7 +44,7 @@ def _medium_rows(medium: Keeping, token_bytes: int, *, reuses: float, again: flo
         yield Row(f"{medium.name} pays for reuse within", DAY_S / least, "s", "86,400 s / reuses")
 
 
-def _bought(medium: Keeping, sizing: Sizing) -> Keeping:
+def _bought(medium: StorageTierCost, sizing: Sizing) -> StorageTierCost:
     """SSD as the drives that are really bought, written off by the day their rated writes are used at the latest."""
     if medium.name != SSD or sizing.drive is None:
         return medium

@@ -13,7 +13,7 @@ from bench.sizing.drives import (
     years_of_life,
 )
 from bench.sizing.throughput import GpuCount, Throughput, count_gpus
-from bench.sizing.tokencost import Keeping
+from bench.sizing.tokencost import StorageTierCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Prices:
     """What the user says things cost; nothing is built in.  None where no price was given."""
 
     gpu_hour: float | None = None
-    media: tuple[Keeping, ...] = ()
+    media: tuple[StorageTierCost, ...] = ()
     reuses_per_day: float | None = None
 
     def __post_init__(self) -> None:

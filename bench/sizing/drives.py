@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
-from bench.record.validate import MOST_FIGURE, InputError, exact, require_positive, require_share
+from bench.record.validate import MAX_FIGURE, InputError, exact, require_positive, require_share
 
 DAY_S = 86_400
 YEAR_DAYS = 365
@@ -54,7 +54,7 @@ def require_amplification(write_amplification: float) -> None:
     Raises:
         InputError: less than 1, or no number.
     """
-    if not 1 <= write_amplification < MOST_FIGURE:
+    if not 1 <= write_amplification < MAX_FIGURE:
         raise InputError(f"write amplification must be 1 or more, not {write_amplification:g}")
 
 

@@ -6,7 +6,7 @@ from bench.record.units import count_of, format_duration, round_digits
 from bench.reuse.trace import Trace
 
 MILLISECONDS = 1e3  # in a second; a rate is as many times too high where timestamps are really in seconds
-MOST_TOKENS_PER_S = 1e6  # prompt tokens, more than a hundred GPUs prefill; hardly any one trace has them
+MAX_TOKENS_PER_S = 1e6  # prompt tokens, more than a hundred GPUs prefill; hardly any one trace has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def find_own_rate(trace: Trace) -> OwnRate | None:
     gaps = trace.num_requests - 1
     how = f"the trace's own: {count_of(gaps, 'gap')} between requests in {format_duration(span_s)}"
     tokens_per_s = gaps / span_s * float(trace.input_tokens.mean())
-    if tokens_per_s > MOST_TOKENS_PER_S:
+    if tokens_per_s > MAX_TOKENS_PER_S:
         seconds = format_duration(span_s * MILLISECONDS)
         how += (
             f"; {round_digits(tokens_per_s / 1e6)} million prompt tokens/s are much: timestamps are read as"

@@ -15,7 +15,7 @@ from bench.predict.bounded import Pick
 from bench.predict.cost_model import CostModel, TimeModel
 from bench.predict.curve import MeasuredCurve
 from bench.predict.machine_spec import MachineSpec, build_model
-from bench.predict.sweep_model import fit_beyond
+from bench.predict.sweep_model import extrapolating_model
 from bench.record.run import find_ranks, read_run
 from bench.record.samples_csv import read_samples
 from bench.record.validate import InputError
@@ -91,7 +91,7 @@ def _swept(sweep: Path, kv_dtype: str | None, *, tp: int | None, measured_gpus: 
     find_ranks(sweep, run, "--measured-gpus", measured_gpus)
     points = analyse(run, samples).points
     series = fullest_series(points)  # recompute alone counts here, which all series share
-    model, doubt = fit_beyond(run, samples, series=series)
+    model, doubt = extrapolating_model(run, samples, series=series)
     curve, step = recompute_curve(points, str(sweep), model), step_curve(points, series, model)
     kept = Cache(resolve_model(run.plan.model), kv_dtype or run.plan.kv_dtype or run.plan.dtype, ranks)
     return Basis(

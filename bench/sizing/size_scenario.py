@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bench.catalog.devices.datasheet import other_figures, pick_figure
 from bench.catalog.devices.device_catalog import Devices, Ssd
-from bench.catalog.models.kv_capacity import Cache, say_states
+from bench.catalog.models.kv_capacity import Cache, format_states
 from bench.record.units import count_of
 from bench.record.validate import InputError, parsed, require_positive
 from bench.reuse.eviction import capacity_in_tokens, require_policy, simulate
@@ -13,7 +13,7 @@ from bench.reuse.read_trace import read_trace
 from bench.sizing.demand import Demand, Request, mean_request
 from bench.sizing.drives import Drive, dwpd_of_tbw
 from bench.sizing.own_rate import OwnRate, find_own_rate
-from bench.sizing.tokencost import DRAM, SSD, Keeping
+from bench.sizing.tokencost import DRAM, SSD, StorageTierCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def read_requests(
             "as given",
             f"{policy} over {trace.name}, {count_of(found.num_requests, 'request')}, from a cold start",
             *found.notices,
-            *say_states(cache.state_bytes),
+            *format_states(cache.state_bytes),
         )
     )
     return Requests(listed, find_own_rate(found), capacity_bytes, how)
@@ -178,7 +178,7 @@ def _fill(given: Drive, known: Drive) -> Drive:
 
 def find_media(
     *, dram_gb: float | None, ssd_gb: float | None, lifetime_years: float | None, occupancy: float
-) -> tuple[Keeping, ...]:
+) -> tuple[StorageTierCost, ...]:
     """The media that a price was given for.
 
     Raises:
@@ -190,4 +190,4 @@ def find_media(
             "a price of memory needs the years it is written off over; try --lifetime-years 5,"
             " and --occupancy 0.8 where not all of it holds KV"
         )
-    return tuple(Keeping(name, price, lifetime_years or 0.0, occupancy) for name, price in given)
+    return tuple(StorageTierCost(name, price, lifetime_years or 0.0, occupancy) for name, price in given)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Literal
 
-from bench.estimate.fits import say_factor
+from bench.estimate.fits import format_factor
 from bench.estimate.results import Point
 from bench.predict.bounded import Pick
 from bench.predict.cost_model import TimeModel
@@ -140,7 +140,7 @@ def measured_throughput(
 
     One request at a time: an engine that batches does more, and its own throughput is the better figure.
     """
-    said = say_factor(lengths, (curve.tokens[0], curve.tokens[-1])) or ""
+    said = format_factor(lengths, (curve.tokens[0], curve.tokens[-1])) or ""
     bounds = None
     if said and model is not None and model.has_bounds[0]:
         slow, fast = (_mean_seconds(curve, model, lengths, pick=pick) for pick in ("high", "low"))

@@ -16,7 +16,7 @@ DRAM, SSD = "DRAM", "SSD"
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class StorageTierCost:
     """One medium that keeps KV.
 
     Args:

@@ -6,30 +6,30 @@ from pathlib import Path
 from typing import Literal
 
 from kvio.backends.blocking import blocking
-from kvio.backends.config import BackendSetting, HostMemory
-from kvio.backends.gds.gds_backend import MOST_READS, GdsBackend, try_gds
+from kvio.backends.config import BackendConfig, HostMemory
+from kvio.backends.gds.gds_backend import MAX_READS, GdsBackend, try_gds
 from kvio.backends.gds.gds_options import OPTIONS as GDS_OPTIONS
 from kvio.backends.gds.gds_process import read_path_counters
 from kvio.backends.local.hostmem import HostMemReader
-from kvio.backends.local.pinned_backend import MOST_IN_FLIGHT as PINNED_IN_FLIGHT
+from kvio.backends.local.pinned_backend import MAX_IN_FLIGHT as PINNED_IN_FLIGHT
 from kvio.backends.local.pinned_backend import READS_AT_ONCE as PINNED_AT_ONCE
 from kvio.backends.local.pinned_backend import hold_pinned, make_pinned, try_pinned
 from kvio.backends.local.posix import PosixReader
-from kvio.backends.local.uring import MOST_IN_FLIGHT, UringBackend, try_uring
+from kvio.backends.local.uring import MAX_IN_FLIGHT, UringBackend, try_uring
 from kvio.backends.local.virtual import NullReader, SimulatedReader
-from kvio.backends.mooncake.mooncake_backend import MOST_IN_FLIGHT as MOONCAKE_IN_FLIGHT
+from kvio.backends.mooncake.mooncake_backend import MAX_IN_FLIGHT as MOONCAKE_IN_FLIGHT
 from kvio.backends.mooncake.mooncake_backend import READS_AT_ONCE as MOONCAKE_AT_ONCE
 from kvio.backends.mooncake.mooncake_backend import MooncakeBackend
 from kvio.backends.mooncake.mooncake_client import OPTIONS as MOONCAKE_OPTIONS
 from kvio.backends.mooncake.mooncake_client import read_mooncake
 from kvio.backends.mooncake.mooncake_placement import MooncakeDepot
 from kvio.backends.mooncake.mooncake_selftest import probe_store
-from kvio.backends.nixl.nixl_backend import MOST_IN_FLIGHT as NIXL_IN_FLIGHT
+from kvio.backends.nixl.nixl_backend import MAX_IN_FLIGHT as NIXL_IN_FLIGHT
 from kvio.backends.nixl.nixl_backend import READS_AT_ONCE as NIXL_AT_ONCE
 from kvio.backends.nixl.nixl_backend import make_gds, make_objects, make_posix
 from kvio.backends.nixl.nixl_plugin import POSIX_OPTIONS
 from kvio.backends.nixl.nixl_selftest import probe_gds, probe_obj, probe_posix
-from kvio.backends.placement import Depot
+from kvio.backends.placement import Placement
 from kvio.backends.s3.bucket import OPTIONS as BUCKET_OPTIONS
 from kvio.backends.s3.bucket import read_address
 from kvio.backends.s3.object_placement import ObjectDepot
@@ -67,14 +67,14 @@ class BackendKind:
     """
 
     meaning: str
-    make: Callable[[BackendSetting], Backend]
+    make: Callable[[BackendConfig], Backend]
     moves_bytes: bool
     from_storage: bool
     into: Literal["host", "device"] = "host"
     most_in_flight: int = 1
     reads_at_once: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    depot: Callable[[Mapping[str, str], Path], Depot] | None = None
+    depot: Callable[[Mapping[str, str], Path], Placement] | None = None
     server: Callable[[Mapping[str, str]], ServerAddress] | None = None
     needs_gpu: bool = False
     read_path: Callable[[], PathCounters | None] = lambda: None
@@ -123,7 +123,7 @@ BACKENDS: dict[str, BackendKind] = {
         UringBackend,
         moves_bytes=True,
         from_storage=True,
-        most_in_flight=MOST_IN_FLIGHT,
+        most_in_flight=MAX_IN_FLIGHT,
         probe=try_uring,
     ),
     "s3": BackendKind(
@@ -187,8 +187,8 @@ BACKENDS: dict[str, BackendKind] = {
         moves_bytes=True,
         from_storage=True,
         into="device",
-        most_in_flight=MOST_READS,
-        reads_at_once=MOST_READS,
+        most_in_flight=MAX_READS,
+        reads_at_once=MAX_READS,
         options=GDS_OPTIONS,
         read_path=read_path_counters,
         probe=try_gds,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.protocol import Arrival, Backend, HostTarget, KVIOError, Read, Target, Witness
 
 
@@ -83,6 +83,6 @@ class BlockingBackend:
         self._reader.close()
 
 
-def blocking(make_reader: Callable[[BackendSetting], Reader]) -> Callable[[BackendSetting], Backend]:
+def blocking(make_reader: Callable[[BackendConfig], Reader]) -> Callable[[BackendConfig], Backend]:
     """Makes backends of such readers."""
     return lambda setting: BlockingBackend(make_reader(setting))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kvio.backends.placement import Depot
+from kvio.backends.placement import Placement
 from kvio.file_ranges import Span, SpanMap, whole_files
 from kvio.protocol import KVIOError
 
@@ -101,7 +101,7 @@ class SimulatedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class BackendSetting:
+class BackendConfig:
     """Settings shared by the backends of all threads; each takes what concerns it.
 
     Args:
@@ -115,7 +115,7 @@ class BackendSetting:
     """
 
     direct: bool = False
-    depot: Depot | None = None
+    depot: Placement | None = None
     device: SimulatedDevice | None = None
     queue_depth: int = 1
     directory: Path | None = None

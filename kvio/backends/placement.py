@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from kvio.file_ranges import Span
 
 
-class Depot(Protocol):
+class Placement(Protocol):
     """Holds copies of chunk files for a backend to read; nothing here is timed.
 
     Filled once for all samples of a run, unless it is a `SampleDepot`.
@@ -52,7 +52,7 @@ class Depot(Protocol):
 
 
 @runtime_checkable
-class SampleDepot(Depot, Protocol):
+class SampleDepot(Placement, Protocol):
     """A depot in the memory of the process that reads, filled before each sample."""
 
     def hold(self, spans: Sequence[Span]) -> None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from kvio.backends import find_backend
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.selftest import TRIAL_FAILED
 from kvio.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError, make_host_target
 
@@ -31,7 +31,7 @@ def read_back(name: str, directory: Path, options: Mapping[str, str]) -> None:
             stack.callback(depot.withdraw)
             depot.begin()
             depot.place([path])
-        setting = BackendSetting(depot=depot, directory=directory, options=options)
+        setting = BackendConfig(depot=depot, directory=directory, options=options)
         backend = stack.enter_context(closing(kind.make(setting)))
         backend.attach([target])
         backend.open(path)

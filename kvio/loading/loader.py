@@ -13,9 +13,9 @@ import torch
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.loading.blocks import KVBlocks
 from kvio.loading.read_plan import ChunkRead
-from kvio.loading.reader_thread import Lane, TakeJob, Tally, take_first
+from kvio.loading.reader_thread import ReaderThread, ReadStats, TakeJob, take_first
 from kvio.loading.transfer import make_transfer
-from kvio.os_errors import needing_threads
+from kvio.os_errors import thread_limit_errors
 from kvio.protocol import Backend, KVIOError, Witness, most_reads
 
 
@@ -75,10 +75,10 @@ class ChunkLoader:
         into: Literal["host", "device", "nowhere"] = "host",
     ) -> None:
         self._now_s = now_s
-        self._lanes: list[Lane] = []
+        self._lanes: list[ReaderThread] = []
         try:
             num_threads = geometry.preset.num_threads
-            with needing_threads(f"{num_threads} reading threads"):
+            with thread_limit_errors(f"{num_threads} reading threads"):
                 for _ in range(num_threads):
                     self._add_lane(geometry, make_backend(), device=device, into=into)
         except BaseException:
@@ -104,7 +104,7 @@ class ChunkLoader:
         except BaseException:
             backend.close()
             raise
-        lane = Lane(
+        lane = ReaderThread(
             backend, transfer, device=device, now_s=self._now_s, open_per_read=geometry.preset.open_per_read
         )
         self._lanes.append(lane)
@@ -149,7 +149,7 @@ class ChunkLoader:
                 closing.callback(self._lanes.pop().close)
 
 
-def _summarise(tallies: Sequence[Tally], *, seconds: float, backends: Sequence[Backend]) -> LoadSplit:
+def _summarise(tallies: Sequence[ReadStats], *, seconds: float, backends: Sequence[Backend]) -> LoadSplit:
     busy = [tally for tally in tallies if tally.num_jobs]
     in_flight_s = sum(tally.in_flight_s for tally in busy)
     reads_per_job = max((tally.reads_per_job for tally in busy), default=1)

@@ -22,7 +22,7 @@ TakeJob = Callable[[], ChunkRead | None]
 
 
 @dataclass(slots=True)
-class Tally:
+class ReadStats:
     """What one thread did in one load.
 
     Args:
@@ -56,7 +56,7 @@ class _Flight:
     slot: int
 
 
-class Lane:
+class ReaderThread:
     """A thread with its backend and buffers, used by one load at a time.
 
     From `start` on, the backend is called from this thread alone.
@@ -97,13 +97,15 @@ class Lane:
 
     def begin(
         self, take: TakeJob, blocks: KVBlocks, *, stop: threading.Event, at_once: int | None
-    ) -> Future[Tally]:
+    ) -> Future[ReadStats]:
         """`bring` in the lane's own thread."""
         return self._thread.submit(self.bring, take, blocks, stop=stop, at_once=at_once)
 
-    def bring(self, take: TakeJob, blocks: KVBlocks, *, stop: threading.Event, at_once: int | None) -> Tally:
+    def bring(
+        self, take: TakeJob, blocks: KVBlocks, *, stop: threading.Event, at_once: int | None
+    ) -> ReadStats:
         """Take jobs until there are none, or another thread has failed; `at_once` in flight at most."""
-        tally = Tally()
+        tally = ReadStats()
         with on_device(self._device):
             try:
                 most = self.backend.queue_depth if at_once is None else min(self.backend.queue_depth, at_once)
@@ -116,13 +118,13 @@ class Lane:
                 self._settle(tally)
         return tally
 
-    def _fill(self, take: TakeJob, most: int, *, tally: Tally) -> bool:
+    def _fill(self, take: TakeJob, most: int, *, tally: ReadStats) -> bool:
         """Have `most` jobs in flight, or all that are left; False when there are none."""
         while len(self._in_flight) < most and (job := take()) is not None:
             self._begin(job, tally)
         return bool(self._in_flight)
 
-    def _wait(self, blocks: KVBlocks, tally: Tally) -> None:
+    def _wait(self, blocks: KVBlocks, tally: ReadStats) -> None:
         since_s = self._now_s()
         arrivals = self.backend.wait()
         now_s = self._now_s()
@@ -144,7 +146,7 @@ class Lane:
                 self.backend.shut(flight.job.path)
             self._transfer.send(flight.slot, flight.job, blocks)
 
-    def _begin(self, job: ChunkRead, tally: Tally) -> None:
+    def _begin(self, job: ChunkRead, tally: ReadStats) -> None:
         slot = self._transfer.take_slot()
         start_s = self._now_s()
         self.backend.open(job.path)
@@ -154,7 +156,7 @@ class Lane:
         self._in_flight[slot] = _Flight(job, slot)
         tally.open_s += opened_s - start_s
 
-    def _count_time(self, now_s: float, tally: Tally) -> None:
+    def _count_time(self, now_s: float, tally: ReadStats) -> None:
         """Add the time that has passed, for each read in flight; called before that number changes."""
         jobs, at_once = self._in_flight.values(), self.backend.reads_at_once
         in_flight = len(jobs)
@@ -163,7 +165,7 @@ class Lane:
         tally.in_flight_s += in_flight * (now_s - self._counted_s)
         self._counted_s = now_s
 
-    def _settle(self, tally: Tally) -> None:
+    def _settle(self, tally: ReadStats) -> None:
         try:
             if self._in_flight:
                 self._in_flight.clear()

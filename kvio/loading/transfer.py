@@ -15,7 +15,7 @@ from kvio.protocol import HostTarget, Target
 from kvio.streams import make_side_stream
 
 # copying this much takes some 50 us, and so, or longer where cores are busy, does waking another thread for it
-MOST_BYTES_AT_ONCE = 512 << 10
+MAX_BYTES_AT_ONCE = 512 << 10
 
 
 class Transfer(Protocol):
@@ -92,7 +92,7 @@ class HostTransfer:
 
     def send(self, slot: int, job: ChunkRead, blocks: KVBlocks) -> None:
         """Have every piece copied to its place: a large job while the next is read, a small one at once."""
-        if max((piece.end for piece in job.pieces), default=0) <= MOST_BYTES_AT_ONCE:
+        if max((piece.end for piece in job.pieces), default=0) <= MAX_BYTES_AT_ONCE:
             self._scatter_s += self._copy(self.targets[slot], job, blocks)
         else:
             self._copies[slot] = self._copier.submit(self._copy, self.targets[slot], job, blocks)

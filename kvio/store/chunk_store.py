@@ -24,9 +24,9 @@ from kvio.store.store_files import (
     Bytes,
     StoreError,
     make_file,
+    os_errors_as_store_errors,
     require_space,
     sync_directory,
-    told,
     write_at,
     write_file,
 )
@@ -65,7 +65,7 @@ class ChunkStore:
         if num_chunks <= 0 or seed < 0:
             raise StoreError(f"{num_chunks} chunks with seed {seed}: need at least one, and a seed from 0")
         num_states = num_states if geometry.layout.state_bytes else 0
-        with told(directory):
+        with os_errors_as_store_errors(directory):
             if not directory.is_dir():
                 raise StoreError(f"{directory}: no such directory; create it or name another")
             if (directory / MANIFEST_NAME).exists():
@@ -116,7 +116,7 @@ class ChunkStore:
         sizes = store._places.file_bytes()
         sizes |= {path: store.geometry.state_file_bytes for path in store._state_paths()}
         for path, expected_bytes in sizes.items():
-            with told(path):
+            with os_errors_as_store_errors(path):
                 size_bytes = path.stat().st_size
             if size_bytes != expected_bytes:
                 raise StoreError(f"{path}: {size_bytes} bytes, {expected_bytes} were written")
@@ -277,7 +277,7 @@ class ChunkStore:
 
 
 def _read_bytes(place: ObjectPlace, num_bytes: int) -> Bytes:
-    with told(place.path):
+    with os_errors_as_store_errors(place.path):
         found = np.fromfile(place.path, np.uint8, count=num_bytes, offset=place.offset)
     if len(found) != num_bytes:
         raise StoreError(f"{place.path}: {len(found)} of {num_bytes} bytes at offset {place.offset}")

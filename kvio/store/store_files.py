@@ -20,7 +20,7 @@ class StoreError(KVIOError):
 
 
 @contextmanager
-def told(where: Path) -> Iterator[None]:
+def os_errors_as_store_errors(where: Path) -> Iterator[None]:
     """Say in one line what the system refuses, with the path that it names, else `where`.
 
     Raises:
@@ -40,7 +40,7 @@ def temporary_directory(parent: Path) -> Iterator[Path]:
     Raises:
         StoreError: it cannot be made.
     """
-    with told(parent):
+    with os_errors_as_store_errors(parent):
         made = tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True)
     with made as directory:
         yield Path(directory)
@@ -52,7 +52,7 @@ def make_directory(path: Path, *, exist_ok: bool = False) -> Path:
     Raises:
         StoreError: it cannot be made.
     """
-    with told(path.parent):
+    with os_errors_as_store_errors(path.parent):
         path.mkdir(mode=0o700, exist_ok=exist_ok)
     return path
 
@@ -63,7 +63,7 @@ def require_space(directory: Path, needed_bytes: int) -> None:
     Raises:
         StoreError: too little free space, or no such directory.
     """
-    with told(directory):
+    with os_errors_as_store_errors(directory):
         found = os.statvfs(directory)
     free_bytes = found.f_bavail * found.f_frsize
     if needed_bytes > free_bytes:
@@ -172,7 +172,7 @@ def sync_directory(directory: Path) -> None:
     Raises:
         StoreError: it is gone, or its disk fails.
     """
-    with told(directory):
+    with os_errors_as_store_errors(directory):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

@@ -12,7 +12,7 @@ import torch
 
 from bench.arms.chunk_reading import LoadSettings
 from bench.arms.hybrid import HybridArm, PartOfModelError
-from bench.arms.hybrid_split import Met
+from bench.arms.hybrid_split import SplitResult
 from bench.arms.load import LoadArm
 from bench.arms.model.build import BuiltModel
 from bench.arms.prefill import FirstTokenStep, Prefill, draw_tokens, prefill_over
@@ -208,11 +208,13 @@ def test_the_share_of_each_side_follows_the_rates_last_seen_at_the_nearest_lengt
     split = made.load.reading.loader.load(made.prefill.blocks, ())
     for case, met_at, compute_s in ((CASE, 8, 2.0), (Case("hybrid", "h", 9), 2, 1.0)):
         ready = replace(made.load.reading.prepare(case), first_token=met_at)
-        arm._learn(ready, Met(split, compute_s=compute_s, load_s=2.0))
+        arm._learn(ready, SplitResult(split, compute_s=compute_s, load_s=2.0))
     assert arm._share_at(33) == 4 / (4 + 12)
     assert arm._share_at(8) == 2 / (2 + 3)
     ready = replace(made.load.reading.prepare(CASE), first_token=0)
-    arm._learn(ready, Met(split, compute_s=1.0, load_s=1.0))  # recompute did nothing: nothing is learned
+    arm._learn(
+        ready, SplitResult(split, compute_s=1.0, load_s=1.0)
+    )  # recompute did nothing: nothing is learned
     assert arm._share_at(33) == 4 / (4 + 12)
 
 

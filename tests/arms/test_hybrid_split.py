@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.arms.hybrid_split import Meeting, PieceSizes, choose_sizes
+from bench.arms.hybrid_split import PieceSizes, WorkSplit, choose_sizes
 from kvio.loading.read_plan import ChunkRead
 
 
@@ -22,9 +22,9 @@ def _meeting(
     jobs_per_chunk: int = 1,
     states: int = 0,
     share: float = 0.5,
-) -> Meeting:
+) -> WorkSplit:
     num_chunks = -(-num_tokens // chunk_tokens)
-    return Meeting(
+    return WorkSplit(
         [[_job(index)] * jobs_per_chunk for index in range(num_chunks)],
         first_token=first_token,
         last_token=first_token + num_tokens,
@@ -35,14 +35,14 @@ def _meeting(
     )
 
 
-def _take_jobs(meeting: Meeting) -> list[int | None]:
+def _take_jobs(meeting: WorkSplit) -> list[int | None]:
     found = []
     while (job := meeting.take_job()) is not None:
         found.append(job.chunk_id)
     return found
 
 
-def _take_pieces(meeting: Meeting) -> list[range]:
+def _take_pieces(meeting: WorkSplit) -> list[range]:
     found = []
     while (piece := meeting.take_piece()) is not None:
         found.append(piece)
@@ -124,7 +124,7 @@ def test_a_chunk_that_recompute_has_begun_is_recomputes_to_its_end() -> None:
 
 
 def test_chunks_of_which_nothing_is_needed_are_passed_over() -> None:
-    meeting = Meeting(
+    meeting = WorkSplit(
         [[], [], [_job(2)]], first_token=0, last_token=12, chunk_tokens=4, sizes=PieceSizes(4, 4)
     )
     assert _take_jobs(meeting) == [2]

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from bench.arms.chunk_reading import LoadSettings
-from bench.arms.file_cursor import FreshWalk, StoreWalk, Taken, tokens_to_load
+from bench.arms.file_cursor import CursorPosition, FileCursor, StoreCursor, tokens_to_load
 from bench.arms.load import LoadArm
-from bench.arms.read_evidence import Resident
+from bench.arms.read_evidence import ResidentBytes
 from bench.record.sample import Case
 from kvio.backends.config import SimulatedDevice
 from kvio.evidence.cold_evidence import EvidenceError, ReadCounters, require_plausible, require_written
@@ -28,7 +28,7 @@ LAYOUT = uniform_layout(4, 1024)  # 8192 bytes per token
 HYBRID = KVLayout(LAYOUT.planes, state_bytes=10_000)
 
 
-NOTHING = Taken()
+NOTHING = CursorPosition()
 
 
 @dataclass
@@ -64,7 +64,7 @@ class FakeEvidence:
         return ReadCounters(1000 * self.reads, 2000 * self.reads)
 
     def prove_cache_state(
-        self, *, asked_direct: bool, reads: Sequence[Read], resident: Resident, moved: ReadCounters
+        self, *, asked_direct: bool, reads: Sequence[Read], resident: ResidentBytes, moved: ReadCounters
     ) -> tuple[CacheState, tuple[str, ...]]:
         self.asked.append((asked_direct, sum(read.num_bytes for read in reads), resident.before_bytes))
         return "direct" if asked_direct else "cold", ("counted",)
@@ -100,7 +100,7 @@ def make_arm(tmp_path: Path) -> Iterator[ArmMaker]:
         first_token: Callable[[KVBlocks, int], float] | None = lambda blocks, tokens: 0.25,
         blocks: Callable[[int], KVBlocks] | None = None,
         folder: str = "",
-        taken: Taken = NOTHING,
+        taken: CursorPosition = NOTHING,
     ) -> LoadArm:
         geometry = ChunkGeometry(layout, adapt_preset(find_preset(preset), chunk_tokens=4))
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -113,7 +113,7 @@ def make_arm(tmp_path: Path) -> Iterator[ArmMaker]:
             now_s=now_s,
             evidence=evidence or FakeEvidence(),
             first_token=first_token,
-            walk=StoreWalk(store, taken),
+            walk=StoreCursor(store, taken),
         )
         made.append(arm)
         return arm
@@ -202,7 +202,7 @@ def test_a_state_is_loaded_and_verified_even_if_the_step_changes_it(make_arm: Ar
 
 def test_samples_walk_through_fresh_files_and_say_when_they_begin_again(make_arm: ArmMaker) -> None:
     evidence = FakeEvidence()
-    arm = make_arm(evidence, taken=Taken(5))
+    arm = make_arm(evidence, taken=CursorPosition(5))
     notices = []
     for _ in range(4):
         arm.prepare(_case(12))
@@ -216,7 +216,7 @@ def test_samples_walk_through_fresh_files_and_say_when_they_begin_again(make_arm
         ("bytes_read_again", "counted"),
         ("bytes_read_again", "counted"),
     ]
-    assert arm.reading.walk.taken == Taken(5 + 12)
+    assert arm.reading.walk.taken == CursorPosition(5 + 12)
 
 
 def test_a_prefix_longer_than_the_store_is_refused(make_arm: ArmMaker) -> None:
@@ -359,12 +359,12 @@ def test_tokens_to_load_leave_the_last_one_to_the_step() -> None:
 
 
 def test_a_walk_knows_what_it_gave() -> None:
-    walk = FreshWalk(5, 4)
+    walk = FileCursor(5, 4)
     assert walk.take(2) == ((4, 0), False)
     assert walk.take(3) == ((1, 2, 3), False)
     assert walk.take(1) == ((4,), True)
     assert walk.take(0) == ((), False)
-    assert FreshWalk(0).take(0) == ((), False)
+    assert FileCursor(0).take(0) == ((), False)
 
 
 def test_a_file_that_became_sparse_is_never_timed(make_arm: ArmMaker, tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from bench.catalog.models.kv_capacity import (
     Cache,
     StoredBytes,
     divide_gpu_memory,
+    format_states,
     gpu_table,
     length_table,
     most_tokens,
     room_table,
-    say_states,
     token_table,
     users_table,
 )
@@ -304,7 +304,7 @@ def test_states_of_a_hybrid_model_are_fetched_once_and_said(run: Run) -> None:
 
 
 def test_a_model_without_states_says_nothing_of_them(run: Run) -> None:
-    assert say_states(0) == ()
+    assert format_states(0) == ()
     assert "state" not in run("reuse", TRACE, "--capacity", "100GB", "--model", "qwen3-8b")[1]
 
 

@@ -19,7 +19,7 @@ import bench.__main__
 from bench.__main__ import VERBS, main
 from bench.cli import compare_command as compare
 from bench.cli import report_command as report
-from bench.cli.options import Outlet
+from bench.cli.options import StdoutConsole
 from bench.measure import sweep
 from bench.record.notices import Notice
 from bench.record.run import write_run
@@ -153,7 +153,7 @@ def evil_changes() -> dict[str, object]:
 
 def test_plain_text_loses_its_control_characters_and_keeps_its_lines() -> None:
     stream = io.StringIO()
-    Outlet(file=stream, soft_wrap=True, highlight=False).print("a\x1b[2J\nb\x07\u202e", markup=False)
+    StdoutConsole(file=stream, soft_wrap=True, highlight=False).print("a\x1b[2J\nb\x07\u202e", markup=False)
     assert stream.getvalue() == "a[2J\nb\n"
 
 
@@ -172,7 +172,7 @@ def test_compare_prints_no_control_sequence_of_a_foreign_header(tmp_path: Path) 
 
 
 def test_an_error_says_no_control_sequence(capsys: pytest.CaptureFixture[str]) -> None:
-    bench.__main__._say(f"{EVIL}: cannot be read")
+    bench.__main__._format_message(f"{EVIL}: cannot be read")
     assert capsys.readouterr().err == "kvcross: ]0;title[2J31mname line: cannot be read\n"
 
 

@@ -18,7 +18,7 @@ from bench.predict.published import PUBLISHED
 from bench.predict.sweep_model import usable_points
 from bench.record.run import read_run
 from bench.record.samples_csv import read_samples
-from bench.report.text.prediction_text import say_spot
+from bench.report.text.prediction_text import format_spot
 from kvio.errors import UserError
 from tests.helpers.sweeps import find_plain
 from tests.helpers.tiny_configs import TINY_CONFIGS
@@ -207,15 +207,15 @@ def test_the_size_of_a_chunk_is_said_where_chunks_are_counted() -> None:
 def test_no_crossing_claims_that_no_bounds_are_known_where_the_times_have_them() -> None:
     found = Crossing(Estimate(500.0), (400, 600), load_wins_beyond=True)
     spot = SweetSpot("modelled", "whole", "p50", "crossover", None, (found,), reason="searched")
-    assert "load wins beyond, no bounds known" in say_spot(spot, 256)
-    doubted = say_spot(replace(spot, notices=("undecided: load_always_wins within the bounds too",)), 256)
+    assert "load wins beyond, no bounds known" in format_spot(spot, 256)
+    doubted = format_spot(replace(spot, notices=("undecided: load_always_wins within the bounds too",)), 256)
     assert doubted.endswith("load may win at every length (load wins beyond; searched)")
     bounded = Crossing(Estimate(900.0, 800.0, 1000.0), (800, 1000), load_wins_beyond=True)
     first = replace(found, load_wins_beyond=False)
     several = replace(spot, verdict="multiple_crossings", crossings=(first, bounded))
     assert (
         "(load wins only below, its bounds are open; load wins beyond, 800 to 1,000; searched)"
-        in say_spot(several, 256)
+        in format_spot(several, 256)
     )
 
 

@@ -8,8 +8,8 @@ import typer
 from bench.__main__ import main
 from bench.cli.report_command import finish
 from bench.estimate.next_lengths import choose_lengths
-from bench.measure.budget import say_remedies
-from bench.measure.sweep import Hands, resume_sweep
+from bench.measure.budget import format_remedies
+from bench.measure.sweep import SweepHooks, resume_sweep
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.atomic_write import WriteError
 from bench.record.notices import Notice
@@ -35,7 +35,7 @@ from tests.measure.test_rounds import Silent
     ids=["nothing given", "few layers", "lengths", "much"],
 )
 def test_only_what_was_not_done_is_to_be_tried(changes: dict[str, object], said: str) -> None:
-    assert say_remedies(Plan(model="m").model_copy(update=changes), 90) == said
+    assert format_remedies(Plan(model="m").model_copy(update=changes), 90) == said
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_answer_is_printed_though_a_file_of_it_cannot_be_written(
 
 
 def test_going_on_with_a_complete_sweep_names_what_makes_its_missing_files(folder: Path) -> None:
-    hands = Hands(policy=choose_lengths, search=search_settings, observer=Silent())
+    hands = SweepHooks(policy=choose_lengths, search=search_settings, observer=Silent())
     with pytest.raises(PlanError) as caught:
         resume_sweep(folder, data_dir=folder, hands=hands)
     assert f"derived again by: make report RESULTS={folder}" in str(caught.value)

@@ -10,8 +10,8 @@ import pytest
 from bench.measure.clock import VirtualClock
 from bench.measure.conditions.header import open_record
 from bench.measure.processes.messages import JobDone, SeriesFailed
-from bench.measure.setup import work_out
-from bench.measure.sweep import Hands, resume_sweep, run_sweep
+from bench.measure.setup import resolve_plan
+from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.atomic_write import WriteError
 from bench.record.plan import LoadSpec, Plan
@@ -72,7 +72,7 @@ def test_a_way_to_load_that_cannot_be_opened_any_more_is_left_out_and_the_others
         (store,) = tmp_path.glob("kvcross-*/store-1")
         store.rename(tmp_path / "lost")
 
-    hands = Hands(policy=three_rounds, search=search_settings, observer=Breaking(lose_a_store))
+    hands = SweepHooks(policy=three_rounds, search=search_settings, observer=Breaking(lose_a_store))
     folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands)
     run, (samples, _) = read_run(folder), read_samples(folder)
     (said,) = (notice.message for notice in run.notices if notice.code == "series_failed")
@@ -112,7 +112,7 @@ def test_a_disk_that_fills_up_leaves_whole_rows_no_files_and_can_be_gone_on_with
         (path,) = results.glob("*/*/*/samples.csv")
         limit_files(path.stat().st_size + 300)  # one row, and a part of another
 
-    hands = Hands(policy=three_rounds, search=search_settings, observer=Breaking(fill_up))
+    hands = SweepHooks(policy=three_rounds, search=search_settings, observer=Breaking(fill_up))
     with pytest.raises(WriteError, match=r"cannot write results: .*: File too large") as caught:
         run_sweep(plan, root=results, data_dir=tmp_path, hands=hands)
     assert "\n" not in str(caught.value)
@@ -122,7 +122,7 @@ def test_a_disk_that_fills_up_leaves_whole_rows_no_files_and_can_be_gone_on_with
     assert ({sample.round for sample in before}, notices) == ({0, 1}, ())
     assert {path.name for path in folder.iterdir()} == {"run.json", "samples.csv"}
     assert list(tmp_path.glob("kvcross-*")) == []
-    hands = Hands(policy=three_rounds, search=search_settings, observer=Silent())
+    hands = SweepHooks(policy=three_rounds, search=search_settings, observer=Silent())
     resume_sweep(folder, data_dir=tmp_path, hands=hands)
     assert read_run(folder).state == "complete"
     assert read_samples(folder)[0][: len(before)] == before
@@ -132,7 +132,7 @@ def test_a_disk_that_is_full_from_the_beginning_leaves_no_folder(
     plan: Plan, tmp_path: Path, limit_files: Callable[[int], None]
 ) -> None:
     limit_files(100)
-    opening = open_record(work_out(plan), tmp_path / "results", tmp_path, other_runs=0)
+    opening = open_record(resolve_plan(plan), tmp_path / "results", tmp_path, other_runs=0)
     with pytest.raises(WriteError, match=r"cannot write results: .*: File too large"), opening:
         pass
     assert list(tmp_path.glob("results/**/*")) == []  # not even those for its model and machine

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.arms.file_cursor import Taken
+from bench.arms.file_cursor import CursorPosition
 from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.resolve import describe_config
-from bench.measure.setup import work_out
+from bench.measure.setup import resolve_plan
 from bench.measure.stores import count_reads, create_stores, most_tokens, plan_stores, rank_directory
 from bench.measure.worker.model_session import DeviceError, pick_device
 from bench.record.plan import Plan
@@ -133,7 +133,7 @@ def test_every_rank_has_a_store_of_its_own_and_all_share_the_working_set(tiny: P
     def plan(ranks: int) -> Plan:
         return Plan(model=str(tiny), tensor_parallel=ranks, working_set_bytes=4 * 2**20, num_samples=1)
 
-    one, two = work_out(plan(1)), work_out(plan(2))
+    one, two = resolve_plan(plan(1)), resolve_plan(plan(2))
     assert two.bytes_at(100) == one.bytes_at(100)  # two heads of K and V, one on each rank
     assert 2 * two.layout.bytes_at(100) == one.layout.bytes_at(100)
     assert most_tokens(two, tmp_path) == most_tokens(one, tmp_path)  # half of the room for half of the bytes
@@ -143,15 +143,15 @@ def test_every_rank_has_a_store_of_its_own_and_all_share_the_working_set(tiny: P
     assert not (stores[0].read_payload(0) == stores[1].read_payload(0)).all()
     held = sum(store.num_chunks * store.geometry.padded_bytes for store in stores)
     assert held <= 4 * 2**20
-    (reads,) = count_reads(two, tmp_path, {directory: Taken(stores[0].num_chunks + 1)})
+    (reads,) = count_reads(two, tmp_path, {directory: CursorPosition(stores[0].num_chunks + 1)})
     assert (reads.held_bytes, reads.again) == (held, True)
     assert reads.read_bytes == held + 2 * stores[0].geometry.padded_bytes
     assert rank_directory(directory, 0, 1) == directory
 
 
 def test_kv_heads_that_several_ranks_need_are_counted_for_each(tiny: Path) -> None:
-    four = work_out(Plan(model=str(tiny), tensor_parallel=4))
-    assert four.bytes_per_token == 2 * work_out(Plan(model=str(tiny))).bytes_per_token
+    four = resolve_plan(Plan(model=str(tiny), tensor_parallel=4))
+    assert four.bytes_per_token == 2 * resolve_plan(Plan(model=str(tiny))).bytes_per_token
 
 
 def test_latents_are_whole_on_every_rank() -> None:
@@ -162,7 +162,7 @@ def test_latents_are_whole_on_every_rank() -> None:
 
 def test_ranks_that_do_not_divide_the_heads_are_refused_before_any_process_is_started(tiny: Path) -> None:
     with pytest.raises(CatalogError, match="4 attention heads"):
-        work_out(Plan(model=str(tiny), tensor_parallel=3))
+        resolve_plan(Plan(model=str(tiny), tensor_parallel=3))
 
 
 def test_ranks_on_a_cpu_share_it_and_on_gpus_have_one_each(monkeypatch: pytest.MonkeyPatch) -> None:

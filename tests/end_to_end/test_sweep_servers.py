@@ -16,7 +16,7 @@ import pytest
 
 from bench.record.run import read_run
 from bench.record.samples_csv import read_samples
-from bench.report.run_facts import say_cache, storage_name
+from bench.report.run_facts import format_cache, storage_name
 from kvio.backends import find_backend
 from kvio.backends.mooncake.mooncake_client import read_mooncake, shared_client
 from kvio.backends.mooncake.mooncake_placement import Keys
@@ -77,7 +77,7 @@ def test_a_sweep_through_s3_says_what_it_cannot_know_and_leaves_nothing(
     assert said["server_caches_unknown"].startswith("s3/best: server's caches unknown")
     assert "no rate can be called implausible" in said["link_rate_unknown"]
     assert storage_name(run, "s3/best") == f"bucket {server.bucket} at {server.endpoint}"
-    assert say_cache(run, [], series="s3/best") is None
+    assert format_cache(run, [], series="s3/best") is None
     for secret in (os.environ["AWS_SECRET_ACCESS_KEY"], os.environ["AWS_ACCESS_KEY_ID"]):
         assert all(secret.encode() not in path.read_bytes() for path in folder.iterdir())
     assert (_keys(server, "sweep"), list((tmp_path / "results" / "scratch").iterdir())) == ([], [])

@@ -3,15 +3,15 @@ import math
 import numpy as np
 import pytest
 
-from bench.estimate.crossover import centre_roots, find_crossing, read_band
+from bench.estimate.crossover import centre_roots, decide, find_crossing
 from bench.estimate.fits import describe_disagreement, extrapolate, fit_crossings, fit_seconds
 from bench.estimate.results import Crossing, Estimate, Fit
-from bench.estimate.round_curves import RoundBand, band_of, curve_of
+from bench.estimate.round_curves import RoundCurves, band_of, curve_of
 
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192)
 
 
-def rounds_around(level: dict[int, float], shifts: list[float]) -> RoundBand:
+def rounds_around(level: dict[int, float], shifts: list[float]) -> RoundCurves:
     """A band whose rounds are `level` moved up and down as a whole."""
     return band_of([{float(n): value + shift for n, value in level.items()} for shift in shifts])
 
@@ -21,7 +21,7 @@ SHIFTS = [-0.04, -0.03, -0.02, -0.01, 0.01, 0.02, 0.03, 0.04]
 
 def test_a_straight_line_in_log_log_crosses_exactly_where_it_should() -> None:
     level = {n: math.log(n / 1000) for n in LENGTHS}
-    reading = read_band(rounds_around(level, SHIFTS))
+    reading = decide(rounds_around(level, SHIFTS))
     assert reading.verdict == "crossover"
     (crossing,) = reading.crossings
     assert crossing.tokens.value == pytest.approx(1000, rel=1e-3)
@@ -33,7 +33,7 @@ def test_a_straight_line_in_log_log_crosses_exactly_where_it_should() -> None:
 def test_the_interval_is_that_of_the_per_round_crossings() -> None:
     # D_r(n) = log(n / 1000) + s_r crosses at 1000 exp(-s_r): the interval is the order-statistic one of these
     level = {n: math.log(n / 1000) for n in LENGTHS}
-    (crossing,) = read_band(rounds_around(level, SHIFTS)).crossings
+    (crossing,) = decide(rounds_around(level, SHIFTS)).crossings
     weight = 0.9356435643564358
     reach = math.exp((1 - weight) * 0.04 + weight * 0.03)
     assert crossing.tokens.low == pytest.approx(1000 / reach, rel=1e-3)
@@ -46,7 +46,7 @@ def test_rounds_that_measured_different_lengths_are_read_together() -> None:
         [line(LENGTHS, -0.02), line(LENGTHS, 0.02)]
         + [line((768, 1280), shift) for shift in (-0.03, -0.01, 0.0, 0.01, 0.03, 0.015)]
     )
-    (crossing,) = read_band(band).crossings
+    (crossing,) = decide(band).crossings
     assert crossing.tokens.value == pytest.approx(1000, rel=0.01)
     assert crossing.bracket == (768, 1024)
 
@@ -55,7 +55,7 @@ def test_a_round_whose_own_crossing_lies_outside_its_lengths_still_counts() -> N
     rounds = [
         curve_of({768.0: -0.2 + s, 1280.0: 0.2 + s}) for s in (-0.3, -0.02, -0.01, 0.0, 0.01, 0.02, 0.03)
     ]
-    with_it, without = RoundBand(rounds), RoundBand(rounds[1:])
+    with_it, without = RoundCurves(rounds), RoundCurves(rounds[1:])
     crossing = find_crossing(with_it, 768, 1280)
     assert crossing.tokens.value > find_crossing(without, 768, 1280).tokens.value
 
@@ -64,14 +64,14 @@ def test_a_round_whose_own_crossing_lies_outside_its_lengths_still_counts() -> N
     ("advantage", "verdict"), [(0.5, "load_always_wins"), (-0.5, "recompute_always_wins")]
 )
 def test_one_sign_everywhere_is_an_always_wins(advantage: float, verdict: str) -> None:
-    reading = read_band(rounds_around(dict.fromkeys(LENGTHS, advantage), SHIFTS))
+    reading = decide(rounds_around(dict.fromkeys(LENGTHS, advantage), SHIFTS))
     assert reading.verdict == verdict
     assert reading.crossings == ()
 
 
 def test_an_always_wins_needs_every_length_decided() -> None:
     level = {n: 0.5 for n in LENGTHS} | {8192: 0.01}
-    reading = read_band(rounds_around(level, SHIFTS))
+    reading = decide(rounds_around(level, SHIFTS))
     assert reading.verdict == "inconclusive"
     assert reading.reason == (
         "load wins at 5 of 6 lengths; rounds disagree at 8192; "
@@ -81,7 +81,7 @@ def test_an_always_wins_needs_every_length_decided() -> None:
 
 def test_where_load_wins_by_ever_more_a_crossing_lies_below_if_anywhere() -> None:
     below = {n: 0.3 * i + 0.01 for i, n in enumerate(LENGTHS)}
-    reading = read_band(rounds_around(below, SHIFTS))
+    reading = decide(rounds_around(below, SHIFTS))
     assert reading.reason.endswith(
         "a crossing may lie below the shortest length: measure shorter prefixes"
     ), reading.reason
@@ -89,7 +89,7 @@ def test_where_load_wins_by_ever_more_a_crossing_lies_below_if_anywhere() -> Non
 
 def test_noise_at_a_length_where_load_wins_by_ever_more_calls_for_rounds_and_not_for_length() -> None:
     rounds = [{256.0: 0.5 + s, 512.0: 1.0 + s, 1024.0: 2.0 + 1000 * s} for s in SHIFTS]
-    reading = read_band(band_of(rounds))
+    reading = decide(band_of(rounds))
     assert reading.reason == (
         "load wins at 2 of 3 lengths; rounds disagree at 1024; "
         "more rounds would tell (a longer --budget, or a smaller --precision)"
@@ -98,7 +98,7 @@ def test_noise_at_a_length_where_load_wins_by_ever_more_calls_for_rounds_and_not
 
 def test_two_sign_changes_are_both_reported_in_order() -> None:
     level = {256: 0.5, 512: 0.3, 1024: -0.3, 2048: -0.3, 4096: 0.3, 8192: 0.6}
-    reading = read_band(rounds_around(level, SHIFTS))
+    reading = decide(rounds_around(level, SHIFTS))
     assert reading.verdict == "multiple_crossings"
     first, second = reading.crossings
     assert (first.bracket, first.load_wins_beyond) == ((512, 1024), False)
@@ -108,7 +108,7 @@ def test_two_sign_changes_are_both_reported_in_order() -> None:
 
 
 def test_identical_curves_are_inconclusive() -> None:
-    reading = read_band(rounds_around(dict.fromkeys(LENGTHS, 0.0), SHIFTS))
+    reading = decide(rounds_around(dict.fromkeys(LENGTHS, 0.0), SHIFTS))
     assert (reading.verdict, reading.reason) == (
         "inconclusive",
         "at no length do the rounds tell which arm is faster",
@@ -116,32 +116,32 @@ def test_identical_curves_are_inconclusive() -> None:
 
 
 def test_exactly_equal_arms_without_noise_are_inconclusive() -> None:
-    assert read_band(rounds_around(dict.fromkeys(LENGTHS, 0.0), [0.0] * 8)).verdict == "inconclusive"
+    assert decide(rounds_around(dict.fromkeys(LENGTHS, 0.0), [0.0] * 8)).verdict == "inconclusive"
 
 
 def test_signs_decided_by_chance_among_undecided_ones_are_no_crossing() -> None:
     level = {256: 0.0, 512: 0.05, 1024: 0.0, 2048: -0.05, 4096: 0.001, 8192: -0.001}
-    reading = read_band(rounds_around(level, SHIFTS))
+    reading = decide(rounds_around(level, SHIFTS))
     assert reading.verdict == "inconclusive"
     assert "no more than chance" in reading.reason
 
 
 def test_one_length_or_none_is_inconclusive() -> None:
-    assert read_band(band_of([])).reason == "0 lengths measured by both arms; needs at least 2"
-    one = read_band(band_of([{256.0: 1.0}] * 8))
+    assert decide(band_of([])).reason == "0 lengths measured by both arms; needs at least 2"
+    one = decide(band_of([{256.0: 1.0}] * 8))
     assert one.verdict == "inconclusive"
     assert one.reason == (
         "1 length measured by both arms; needs at least 2 (more --tokens, or a longer --budget); "
         "at 256 tokens load was faster"
     )
-    assert read_band(band_of([{256.0: -1.0}] * 8)).reason.endswith("at 256 tokens recompute was faster")
+    assert decide(band_of([{256.0: -1.0}] * 8)).reason.endswith("at 256 tokens recompute was faster")
     mixed = band_of([{256.0: -1.0}, {256.0: 1.0}] * 4)
-    assert read_band(mixed).reason.endswith("at 256 tokens no arm was surely faster")
-    assert read_band(band_of([{256.0: 1.0}])).reason.endswith("at 256 tokens no arm was surely faster")
+    assert decide(mixed).reason.endswith("at 256 tokens no arm was surely faster")
+    assert decide(band_of([{256.0: 1.0}])).reason.endswith("at 256 tokens no arm was surely faster")
 
 
 def test_one_round_is_inconclusive_however_clear() -> None:
-    reading = read_band(band_of([{256.0: -1.0, 512.0: 1.0}]))
+    reading = decide(band_of([{256.0: -1.0, 512.0: 1.0}]))
     assert (reading.verdict, reading.reason) == (
         "inconclusive",
         "fewer than 3 rounds measured both arms at any length: no interval",
@@ -151,12 +151,12 @@ def test_one_round_is_inconclusive_however_clear() -> None:
 def test_lengths_of_too_few_rounds_are_not_said_to_disagree() -> None:
     clear = {512.0: 1.0}
     band = band_of([clear | {256.0: 1.0, 1024.0: 1.0}, clear | {256.0: 1.1, 1024.0: 1.1}, clear])
-    assert read_band(band).reason == (
+    assert decide(band).reason == (
         "load wins at 1 of 3 lengths; fewer than 3 rounds tell of 256, 1024; "
         "more rounds would tell (a longer --budget, or a smaller --precision)"
     )
     split = band_of([{256.0: 1.0, 512.0: value} for value in (1.0, -1.0)] + [{512.0: 0.1}])
-    assert read_band(split).reason == "at no length do the rounds tell which arm is faster, too few at 256"
+    assert decide(split).reason == "at no length do the rounds tell which arm is faster, too few at 256"
 
 
 def test_the_median_crosses_zero_where_refinement_should_aim() -> None:
@@ -165,7 +165,7 @@ def test_the_median_crosses_zero_where_refinement_should_aim() -> None:
 
 
 def test_a_root_between_lengths_that_no_round_measured_together_is_a_number() -> None:
-    band = RoundBand((curve_of({512.0: -0.1}), curve_of({512.0: -0.1}), curve_of({1024.0: 0.1})))
+    band = RoundCurves((curve_of({512.0: -0.1}), curve_of({512.0: -0.1}), curve_of({1024.0: 0.1})))
     assert centre_roots(band) == (pytest.approx(512 * math.sqrt(2), rel=1e-6),)
 
 
@@ -179,12 +179,12 @@ def test_a_dense_grid_averages_its_noise_instead_of_crossing_many_times() -> Non
         }
         for _ in range(8)
     ]
-    (crossing,) = read_band(band_of(rounds)).crossings
+    (crossing,) = decide(band_of(rounds)).crossings
     assert crossing.tokens.low is not None and crossing.tokens.high is not None
     assert 960 < crossing.tokens.low < 1000 < crossing.tokens.high < 1040
 
 
-def _rounds_of(levels: dict[int, float], nums: dict[int, int]) -> RoundBand:
+def _rounds_of(levels: dict[int, float], nums: dict[int, int]) -> RoundCurves:
     """A band whose round r has those lengths of `levels` that more than r rounds measured, with a little noise."""
     return band_of(
         [
@@ -201,15 +201,15 @@ def _rounds_of(levels: dict[int, float], nums: dict[int, int]) -> RoundBand:
 def test_lengths_of_too_few_rounds_neither_agree_nor_disagree_but_are_asked_for_where_they_decide() -> None:
     levels = {64: -0.01, 128: -0.01, 256: -0.015, 512: -0.015, 8192: -0.5, 16384: -0.3, 32768: 0.4}
     few = {64: 2, 128: 2, 256: 2, 512: 2, 8192: 8, 16384: 8, 32768: 8}
-    reading = read_band(_rounds_of(levels, few))
+    reading = decide(_rounds_of(levels, few))
     assert (reading.verdict, reading.doubts) == ("crossover", (64, 128, 256, 512))
-    disagree = read_band(_rounds_of(levels, dict.fromkeys(levels, 8)))
+    disagree = decide(_rounds_of(levels, dict.fromkeys(levels, 8)))
     assert disagree.reason == "rounds disagree at 4 lengths and agree at 3: no more than chance gives"
     assert disagree.doubts == (64, 128, 256, 512)
     assert disagree.opposite == reading.opposite == ()  # smaller than their neighbour's, and of the same sign
-    other = read_band(_rounds_of({**levels, 64: 0.01}, dict.fromkeys(levels, 8)))
+    other = decide(_rounds_of({**levels, 64: 0.01}, dict.fromkeys(levels, 8)))
     assert other.opposite == (64,)
-    decided = read_band(_rounds_of({**levels, 256: -0.2, 512: -0.2}, dict.fromkeys(levels, 8)))
+    decided = decide(_rounds_of({**levels, 256: -0.2, 512: -0.2}, dict.fromkeys(levels, 8)))
     assert (decided.verdict, decided.doubts) == ("crossover", ())
 
 

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from bench.estimate.crossover import CrossoverReading, read_band
+from bench.estimate.crossover import CrossoverReading, decide
 from bench.estimate.intervals import (
     half_width,
     order_weights,
@@ -18,7 +18,7 @@ from bench.estimate.intervals import (
     summarise_positive,
 )
 from bench.estimate.results import Crossing, Estimate
-from bench.estimate.round_curves import RoundBand
+from bench.estimate.round_curves import RoundCurves
 from tests.helpers.simulated_sweeps import Noise, Setting, Swept, Truth, sweep_adaptively, sweep_grid
 
 
@@ -134,10 +134,10 @@ NOISES = {
 }
 
 
-MOST_ROUNDS = 24  # a sweep goes on until it is precise, where the budget allows
+MAX_ROUNDS = 24  # a sweep goes on until it is precise, where the budget allows
 
 
-def sweep(how: str, truth: Truth, noise: Noise, seed: int, *, num_rounds: int = MOST_ROUNDS) -> Swept:
+def sweep(how: str, truth: Truth, noise: Noise, seed: int, *, num_rounds: int = MAX_ROUNDS) -> Swept:
     rng = np.random.default_rng([seed, 20])
     if how == "adaptive":
         return sweep_adaptively(truth, noise, setting=Setting(num_rounds=num_rounds), rng=rng)
@@ -148,7 +148,7 @@ def sweep(how: str, truth: Truth, noise: Noise, seed: int, *, num_rounds: int = 
 def trials(how: str, name: str) -> tuple[tuple[CrossoverReading, float], ...]:
     """Reading and measuring seconds of each trial."""
     swept = [sweep(how, TRUTH, NOISES[name], seed) for seed in range(NUM_TRIALS)]
-    return tuple((read_band(RoundBand(found.curves)), found.cost_s) for found in swept)
+    return tuple((decide(RoundCurves(found.curves)), found.cost_s) for found in swept)
 
 
 def covers(crossing: Crossing, tokens: float) -> bool:
@@ -198,7 +198,7 @@ VERDICTS = {
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_each_verdict_is_reached_when_it_is_the_truth(how: str, verdict: str) -> None:
     found = Counter(
-        read_band(RoundBand(sweep(how, VERDICTS[verdict], Noise(0.03), seed, num_rounds=8).curves)).verdict
+        decide(RoundCurves(sweep(how, VERDICTS[verdict], Noise(0.03), seed, num_rounds=8).curves)).verdict
         for seed in range(60)
     )
     assert found[verdict] >= 57
@@ -212,8 +212,8 @@ def test_lengths_that_two_rounds_alone_have_measured_do_not_speak_against_a_cros
     truth = Truth((0.01, 1.5e-5, 2e-10), (0.01, 2e-5))
     setting = Setting(num_rounds=num_rounds, step_tokens=step_tokens, min_tokens=step_tokens)
     found = [
-        read_band(
-            RoundBand(
+        decide(
+            RoundCurves(
                 sweep_adaptively(
                     truth, Noise(0.03), setting=setting, rng=np.random.default_rng([seed, 7])
                 ).curves
@@ -229,7 +229,7 @@ def test_the_end_of_a_storage_tier_is_found_as_the_second_crossing() -> None:
     # beyond 16384 tokens each token costs 160 times as much: load loses again at 17019
     truth = Truth((0.02, 2e-5, 1e-9), (0.06, 5e-6), 16384, 8e-4)
     (first, second) = truth.crossings(256, 32768)
-    found = [read_band(RoundBand(sweep("adaptive", truth, Noise(0.02), seed).curves)) for seed in range(30)]
+    found = [decide(RoundCurves(sweep("adaptive", truth, Noise(0.02), seed).curves)) for seed in range(30)]
     assert Counter(reading.verdict for reading in found) == {"multiple_crossings": 30}
     for number, tokens in enumerate((first, second)):
         assert sum(covers(reading.crossings[number], tokens) for reading in found) >= 26
@@ -240,7 +240,7 @@ HEAVY = Noise(0.04, common=0.02, slow_rounds=0.06, slow_cases=0.04)  # rounds an
 
 def test_two_sweeps_under_heavy_tailed_noise_overlap_nine_times_of_ten() -> None:
     def interval(seed: int) -> tuple[float, float] | None:
-        reading = read_band(RoundBand(sweep("adaptive", TRUTH, HEAVY, seed).curves))
+        reading = decide(RoundCurves(sweep("adaptive", TRUTH, HEAVY, seed).curves))
         if reading.verdict != "crossover":
             return None
         tokens = reading.crossings[0].tokens
@@ -260,7 +260,7 @@ def test_a_budget_is_kept_and_still_answers() -> None:
     ]
     # a round is only begun when its predicted cost fits; noise may overrun that by its own size
     assert max(found.cost_s for found in spent) <= 22.0
-    verdicts = Counter(read_band(RoundBand(found.curves)).verdict for found in spent)
+    verdicts = Counter(decide(RoundCurves(found.curves)).verdict for found in spent)
     assert verdicts["crossover"] >= 18
 
 

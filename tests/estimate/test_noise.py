@@ -16,8 +16,8 @@ from bench.report.figures.noise_figure import (
     draw_components,
     draw_narrowing,
     draw_rounds,
+    format_noise,
     noise_frame,
-    say_noise,
 )
 from tests.helpers.sweeps import make_samples
 
@@ -113,11 +113,11 @@ def test_the_frame_has_one_row_for_each_case() -> None:
 
 
 def test_the_share_is_said_in_one_sentence() -> None:
-    assert say_noise([COMPONENTS]) == (
+    assert format_noise([COMPONENTS]) == (
         "In the median of 1 cases, rounds differ by 3.00 % and samples of one round by 1.00 %: "
         "90.0 % of the variance lies between rounds."
     )
-    assert "cannot be told apart" in say_noise([])
+    assert "cannot be told apart" in format_noise([])
 
 
 def test_every_sample_is_a_dot_in_its_round() -> None:

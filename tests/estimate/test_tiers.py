@@ -8,14 +8,14 @@ import pytest
 
 from bench.estimate.analysis import analyse
 from bench.estimate.intervals import summarise_positive
-from bench.estimate.tiers import PLACES, TierTable, find_place, make_tiers, within_noise
-from bench.measure.setup import work_out
+from bench.estimate.tiers import PLACES, TierTable, find_place, indistinguishable, make_tiers
+from bench.measure.setup import resolve_plan
 from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError
 from bench.record.sample import Case
 from bench.report.frames import tier_frame
 from bench.report.html import tier_grid
-from bench.report.text.tier_text import plain_tiers, say_homes, shown_lengths, tier_rows, tier_title
+from bench.report.text.tier_text import format_homes, plain_tiers, shown_lengths, tier_rows, tier_title
 from tests.helpers.sweeps import make_run
 from tests.helpers.tier_sweeps import (
     DISK,
@@ -105,7 +105,7 @@ def test_tiers_of_one_place_that_rounds_cannot_tell_apart_are_named_together() -
     table = tiers_of(ways)
     last = table.homes[-1]
     assert (last.series, last.ties) == ("posix/best", ("uring/best",))  # lmcache is slower in every round
-    assert say_homes(make_tier_run(ways), table)[-1] == (
+    assert format_homes(make_tier_run(ways), table)[-1] == (
         "at 4,000 to 8,000 tokens the cheapest tier that beats recompute is local disk: "
         "posix, best layout or uring, best layout (the same within the noise)"
     )
@@ -204,11 +204,13 @@ def test_the_rows_say_where_how_fast_and_from_where_on() -> None:
 
 def test_lengths_with_the_same_home_are_one_line() -> None:
     run = make_tier_run((MEMORY, DISK))
-    assert say_homes(run, tiers_of((MEMORY, DISK))) == (
+    assert format_homes(run, tiers_of((MEMORY, DISK))) == (
         "at 1,000 to 2,000 tokens the cheapest tier that beats recompute is host memory: hostmem, best layout",
         "at 4,000 to 8,000 tokens the cheapest tier that beats recompute is local disk: posix, best layout",
     )
-    assert say_homes(run, tiers_of((NEVER,))) == ("at 1,000 to 8,000 tokens no tier surely beats recompute",)
+    assert format_homes(run, tiers_of((NEVER,))) == (
+        "at 1,000 to 8,000 tokens no tier surely beats recompute",
+    )
 
 
 def test_of_many_lengths_four_are_shown_with_both_ends() -> None:
@@ -251,7 +253,7 @@ def test_a_run_without_series_has_no_tiers() -> None:
 
 def test_a_tier_whose_cache_state_nobody_knows_is_said_to_be_unverified() -> None:
     ways = (MEMORY, Way("s3", bytes_per_s=8e9, cache_state="unverified", server="bucket kv at http://s3"))
-    (line,) = say_homes(make_tier_run(ways), tiers_of(ways))
+    (line,) = format_homes(make_tier_run(ways), tiers_of(ways))
     assert line.endswith("is object store: s3, best layout (its cache state is unverified)")
 
 
@@ -276,12 +278,12 @@ def test_samples_that_do_not_count_are_said_beside_the_tier() -> None:
 def test_memory_may_stand_beside_a_drive_under_a_read_limit_and_not_alone() -> None:
     loads = (LoadSpec(), LoadSpec(backend="hostmem"))
     plan = Plan(model="qwen3-8b", loads=loads, limit_bytes_per_s=1e8)
-    assert [load.name for load in work_out(plan).loads] == ["posix/best", "hostmem/best"]
+    assert [load.name for load in resolve_plan(plan).loads] == ["posix/best", "hostmem/best"]
     with pytest.raises(PlanError, match="hostmem reads none"):
-        work_out(plan.model_copy(update={"loads": loads[1:]}))
+        resolve_plan(plan.model_copy(update={"loads": loads[1:]}))
     objects = LoadSpec(backend="s3", options={"bucket": "kv", "endpoint": "http://127.0.0.1:1"})
     with pytest.raises(PlanError, match="s3 reads none"):
-        work_out(plan.model_copy(update={"loads": (*loads, objects)}))
+        resolve_plan(plan.model_copy(update={"loads": (*loads, objects)}))
 
 
 def test_a_length_without_samples_of_a_tier_is_not_undecided_but_not_there() -> None:
@@ -349,20 +351,20 @@ def test_one_comparison_of_many_needs_more_than_its_own_interval() -> None:
     other = dict(enumerate((1.01, 1.02, 1.03, 1.02, 1.05, 1.06)))
     found = summarise_positive(list(other.values()))
     assert found is not None and found.low is not None and found.low > 1
-    assert not within_noise(one, other, level=0.05)
-    assert within_noise(one, other, level=0.05 / 12)  # t = 4.06 with 5 degrees of freedom: p = 0.0098
+    assert not indistinguishable(one, other, level=0.05)
+    assert indistinguishable(one, other, level=0.05 / 12)  # t = 4.06 with 5 degrees of freedom: p = 0.0098
 
 
 def test_a_wild_round_is_not_told_by_the_t_test_alone() -> None:
     one = dict.fromkeys(range(8), 1.0)
     mixed = dict(enumerate((0.99, 1.5, 1.5, 1.5, 1.5, 1.5, 1.5, 0.98)))  # t says 0.003, the interval holds 1
-    assert within_noise(one, mixed, level=0.05)
+    assert indistinguishable(one, mixed, level=0.05)
 
 
 @pytest.mark.parametrize(("other", "same"), [(1.0, True), (1.01, False)])
 def test_rounds_without_noise_tell_exactly(other: float, same: bool) -> None:
-    assert within_noise(dict.fromkeys(range(6), 1.0), dict.fromkeys(range(6), other), level=1e-9) is same
+    assert indistinguishable(dict.fromkeys(range(6), 1.0), dict.fromkeys(range(6), other), level=1e-9) is same
 
 
 def test_two_rounds_tell_nothing() -> None:
-    assert within_noise({0: 1.0, 1: 1.0}, {0: 2.0, 1: 2.1}, level=0.05)
+    assert indistinguishable({0: 1.0, 1: 1.0}, {0: 2.0, 1: 2.1}, level=0.05)

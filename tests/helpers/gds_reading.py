@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.gds.gds_backend import GdsBackend
 from kvio.backends.gds.gds_process import read_path_counters
 from kvio.evidence.cold_evidence import ReadCounters, prove_data_path
@@ -22,7 +22,7 @@ OPTIONS = {"compat": "on", "io_threads": "3", "task_bytes": "8192", "bounce_byte
 SIZE = 65_536
 
 
-def _say_error(action: Callable[[], object]) -> list[str]:
+def _format_error(action: Callable[[], object]) -> list[str]:
     try:
         action()
     except KVIOError as error:
@@ -54,7 +54,7 @@ def main(folder: Path) -> dict[str, Any]:
     path, short = folder / "whole", folder / "short"
     path.write_bytes(content)
     short.write_bytes(content[:5000])
-    setting = BackendSetting(queue_depth=2, directory=folder, options=OPTIONS)
+    setting = BackendConfig(queue_depth=2, directory=folder, options=OPTIONS)
     targets = [DeviceTarget(slot, make_staging(SIZE, torch.device("cpu"))) for slot in range(3)]
     said: dict[str, Any] = {"counters_before": read_path_counters()}
     before_files = _count_open_files()
@@ -73,11 +73,11 @@ def main(folder: Path) -> dict[str, Any]:
     )
     said["odd"] = _read(backend, [Read(path, 1, 5000, 3)], targets[1])
     said["odd_right"] = targets[1].tensor[3:5003].numpy().tobytes() == content[1:5001]
-    said["short"] = _say_error(lambda: _read(backend, [Read(short, 0, 8192, 0)], targets[2]))
+    said["short"] = _format_error(lambda: _read(backend, [Read(short, 0, 8192, 0)], targets[2]))
     backend.drain()
     said["after_failure"] = _read_swapped(backend, path, content, targets[2])
-    said["gone"] = _say_error(lambda: backend.open(folder / "gone"))
-    said["folder"] = _say_error(lambda: _read(backend, [Read(folder, 0, 4096, 0)], targets[0]))
+    said["gone"] = _format_error(lambda: backend.open(folder / "gone"))
+    said["folder"] = _format_error(lambda: _read(backend, [Read(folder, 0, 4096, 0)], targets[0]))
     backend.drain()
     backend.submit(1, [Read(path, 0, SIZE, 0)], targets[0])
     backend.submit(2, [Read(path, 0, SIZE, 0)], targets[1])
@@ -86,14 +86,16 @@ def main(folder: Path) -> dict[str, Any]:
     backend.close()
     backend.close()
     said["left_open"] = _count_open_files() - before_files
-    said["off"] = _say_error(lambda: _attach_off(setting, targets))
-    said["direct"] = _say_error(lambda: GdsBackend(replace(setting, direct=True)))
-    said["other"] = _say_error(lambda: GdsBackend(replace(setting, options={**OPTIONS, "io_threads": "4"})))
+    said["off"] = _format_error(lambda: _attach_off(setting, targets))
+    said["direct"] = _format_error(lambda: GdsBackend(replace(setting, direct=True)))
+    said["other"] = _format_error(
+        lambda: GdsBackend(replace(setting, options={**OPTIONS, "io_threads": "4"}))
+    )
     said["log_files"] = sorted(found.name for found in Path.cwd().glob("*.log"))
     return said
 
 
-def _attach_off(setting: BackendSetting, targets: list[DeviceTarget]) -> None:
+def _attach_off(setting: BackendConfig, targets: list[DeviceTarget]) -> None:
     GdsBackend(replace(setting, options={**OPTIONS, "compat": "off"})).attach(targets)
 
 

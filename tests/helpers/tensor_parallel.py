@@ -17,7 +17,7 @@ from bench.arms.model.kv_cache import CacheMismatchError
 from bench.arms.model.shard import NotDivisibleError, held_elements, local
 from bench.arms.prefill import prefill_over
 from bench.measure.setup import LoadSeries
-from bench.measure.worker.logits_checks import StoreExchange
+from bench.measure.worker.logits_checks import StoreRoundTrip
 from bench.record.plan import LoadSpec
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.planes import KVLayout
@@ -87,7 +87,7 @@ def try_to_build(raw: dict[str, Any]) -> str:
 class WrongRank:
     """Loads what another rank stored: what a mix-up of shards would do."""
 
-    def __init__(self, exchange: StoreExchange) -> None:
+    def __init__(self, exchange: StoreRoundTrip) -> None:
         self._exchange = exchange
 
     def __call__(
@@ -108,7 +108,7 @@ def answer(
     geometry = ChunkGeometry(layout, adapt_preset(find_preset("best"), chunk_tokens=8))
     load = LoadSeries("posix/best", LoadSpec(), geometry, in_flight=1)
     with tempfile.TemporaryDirectory() as directory:
-        exchange = StoreExchange(Path(directory), geometry, load, now_s=monotonic)
+        exchange = StoreRoundTrip(Path(directory), geometry, load, now_s=monotonic)
         return check_answer(built, layout, 9, store_and_load=WrongRank(exchange) if mixed_up else exchange)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.machine.counters import Moment, read_busy_s, read_moment, read_own_s
+from bench.machine.counters import SystemCounters, read_busy_s, read_own_s, read_system_counters
 from kvio.evidence.disk import PhysicalDevice
 from kvio.evidence.io_counters import Traffic
 from kvio.evidence.storage_device import BlockDevice
@@ -52,16 +52,16 @@ def test_the_drive_is_counted_where_it_is_known(tmp_path: Path) -> None:
     (root / "sys/block/a").mkdir(parents=True)
     (root / "sys/block/a/stat").write_text("1 2 30 4 5 6 70 8 9 10 11")
     device = BlockDevice("a", "8:0", ("8:0",), (PhysicalDevice("a", "8:0"),))
-    before = read_moment(0.0, device=device, root=root)
+    before = read_system_counters(0.0, device=device, root=root)
     (root / "sys/block/a/stat").write_text("1 2 32 4 5 6 73 8 9 10 11")
-    after = read_moment(1.0, device=device, root=root)
+    after = read_system_counters(1.0, device=device, root=root)
     assert after.drive_since(before) == Traffic(1024, 1536)
-    assert after.drive_since(read_moment(0.0, root=root)) is None
+    assert after.drive_since(read_system_counters(0.0, root=root)) is None
 
 
 def test_what_others_took_is_what_all_did_without_our_own() -> None:
-    before = Moment(10.0, busy_s=100.0, own_s=40.0, num_cores=4, children=frozenset({7}))
-    after = Moment(20.0, busy_s=130.0, own_s=50.0, num_cores=4, children=frozenset({7, 8}))
+    before = SystemCounters(10.0, busy_s=100.0, own_s=40.0, num_cores=4, children=frozenset({7}))
+    after = SystemCounters(20.0, busy_s=130.0, own_s=50.0, num_cores=4, children=frozenset({7, 8}))
     assert after.others_share_since(before) == 0.5
 
 
@@ -71,20 +71,20 @@ def test_what_others_took_is_what_all_did_without_our_own() -> None:
     ids=["not counted", "too short", "a child is gone"],
 )
 def test_no_share_is_made_up(changes: dict[str, object]) -> None:
-    before = Moment(10.0, busy_s=100.0, own_s=40.0, num_cores=4, children=frozenset({7}))
-    after = Moment(20.0, busy_s=130.0, own_s=50.0, num_cores=4, children=frozenset({7}))
+    before = SystemCounters(10.0, busy_s=100.0, own_s=40.0, num_cores=4, children=frozenset({7}))
+    after = SystemCounters(20.0, busy_s=130.0, own_s=50.0, num_cores=4, children=frozenset({7}))
     assert after.others_share_since(before) is not None
     assert replace(after, **changes).others_share_since(before) is None  # type: ignore[arg-type]
 
 
 def test_our_own_work_is_that_of_all_that_we_started_and_of_what_that_waited_for() -> None:
-    before = read_moment(0.0)
+    before = read_system_counters(0.0)
     with subprocess.Popen(
         [sys.executable, "-c", WAIT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        during = read_moment(1.0)
+        during = read_system_counters(1.0)
         child.communicate(b"\n")
     assert child.pid in during.children - before.children
     assert during.own_s - before.own_s >= 0.2 - TICK_S
@@ -93,7 +93,7 @@ def test_our_own_work_is_that_of_all_that_we_started_and_of_what_that_waited_for
 
 def test_a_child_that_was_killed_is_gone_though_nobody_has_waited_for_it() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        before = read_moment(0.0)
+        before = read_system_counters(0.0)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert before.children - read_moment(1.0).children == {child.pid}
+        assert before.children - read_system_counters(1.0).children == {child.pid}

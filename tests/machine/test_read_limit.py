@@ -19,7 +19,7 @@ from bench.machine.read_limit import (
     find_controller,
 )
 from bench.measure.session import open_site
-from bench.measure.setup import work_out
+from bench.measure.setup import resolve_plan
 from bench.record.plan import LoadSpec, Plan
 from kvio.evidence.page_cache import evict
 from tests.helpers.commands import ROOT
@@ -114,7 +114,7 @@ def test_any_sweep_removes_the_group_of_a_killed_run(permitted: Path) -> None:
     )
     left = Path(killed.stdout.strip())
     assert left.is_dir()
-    setup = work_out(Plan(model="qwen3-0.6b", loads=(LoadSpec(chunk_tokens=4),)))
+    setup = resolve_plan(Plan(model="qwen3-0.6b", loads=(LoadSpec(chunk_tokens=4),)))
     with open_site(setup, permitted, since_s=0.0):
         assert not left.exists()
 

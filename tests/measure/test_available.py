@@ -10,7 +10,7 @@ import pytest
 
 from bench.cli.options import parse_options
 from bench.machine.doctor.examine import try_backend
-from bench.measure.setup import leave_out_unavailable
+from bench.measure.setup import drop_unavailable_backends
 from bench.record.plan import LoadSpec, Plan, PlanError
 from bench.report.notice_text import harmless_codes
 from kvio.backends import BACKENDS
@@ -44,7 +44,7 @@ def test_what_cannot_be_used_is_left_out_and_said(
     tmp_path: Path, _broken_backend: list[tuple[Path, Mapping[str, str]]]
 ) -> None:
     lmcache = LoadSpec(backend="tape", preset="lmcache", options={"speed": "9"})
-    plan, notices = leave_out_unavailable(
+    plan, notices = drop_unavailable_backends(
         _plan(LoadSpec(), LoadSpec(backend="tape", options={"speed": "9"}), lmcache), tmp_path
     )
     assert plan.loads == (LoadSpec(),)
@@ -57,7 +57,7 @@ def test_what_cannot_be_used_is_left_out_and_said(
 def test_what_reads_into_a_gpu_is_skipped_where_the_cpu_was_asked_for(tmp_path: Path) -> None:
     loads = (LoadSpec(), LoadSpec(backend="hostmem-pinned"))
     plan = Plan(model="qwen3-8b", device="cpu", loads=loads)
-    left, (notice,) = leave_out_unavailable(plan, tmp_path)
+    left, (notice,) = drop_unavailable_backends(plan, tmp_path)
     assert left.loads == (LoadSpec(),)
     assert notice.message == (
         "hostmem-pinned skipped: it reads into a GPU, and the device asked for is the CPU; try: --device cuda"
@@ -68,24 +68,24 @@ def test_nothing_left_to_measure_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         PlanError, match=r"nothing is left to measure: tape skipped: .*; try: pip install tape"
     ):
-        leave_out_unavailable(_plan(LoadSpec(backend="tape")), tmp_path)
+        drop_unavailable_backends(_plan(LoadSpec(backend="tape")), tmp_path)
 
 
 def test_a_plan_of_which_all_works_stays_as_it_is(tmp_path: Path) -> None:
     plan = _plan(LoadSpec(), LoadSpec(backend="hostmem"))
-    assert leave_out_unavailable(plan, tmp_path) == (plan, ())
+    assert drop_unavailable_backends(plan, tmp_path) == (plan, ())
 
 
 def test_nothing_is_tried_in_a_folder_that_is_not_there(
     tmp_path: Path, _broken_backend: list[tuple[Path, Mapping[str, str]]]
 ) -> None:
     plan = _plan(LoadSpec(backend="tape"))
-    assert leave_out_unavailable(plan, tmp_path / "gone") == (plan, ())
+    assert drop_unavailable_backends(plan, tmp_path / "gone") == (plan, ())
     assert _broken_backend == []
 
 
 def test_what_was_skipped_does_not_make_the_rest_suspect(tmp_path: Path) -> None:
-    _, notices = leave_out_unavailable(_plan(LoadSpec(), LoadSpec(backend="tape")), tmp_path)
+    _, notices = drop_unavailable_backends(_plan(LoadSpec(), LoadSpec(backend="tape")), tmp_path)
     assert "skipped" in harmless_codes(make_run().model_copy(update={"notices": notices}))
 
 

@@ -9,12 +9,12 @@ from types import MappingProxyType
 import pytest
 
 from bench.measure.budget import CostBook
-from bench.measure.chunk_files import FillPrice, cut_spare_to, fill_stores
+from bench.measure.chunk_files import FillPrice, cut_spare_to, write_chunk_files
 from bench.measure.clock import VirtualClock
 from bench.measure.processes.source import SimulatedSource
 from bench.measure.rounds import ROUNDS_PLANNED, Rounds
-from bench.measure.session import Site
-from bench.measure.setup import Setup, work_out
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import ResolvedPlan, resolve_plan
 from bench.measure.stores import plan_stores
 from bench.record.plan import LoadSpec, Plan, PlanError
 from kvio.errors import KVIOError
@@ -105,17 +105,17 @@ def prepare(
     plan = Plan.model_validate(
         {"model": str(model), "dtype": "float32", "loads": loads, "budget_s": 60, **more}
     )
-    setup = work_out(plan)
+    setup = resolve_plan(plan)
     clock = VirtualClock()
     slow = SlowServer(clock, **server)  # type: ignore[arg-type]
     source = SimulatedSource(None, clock=clock, num_bytes=setup.load_bytes)  # type: ignore[arg-type]
     (scratch := tmp_path / "kvcross-test").mkdir()
-    site = Site(clock, source, scratch, 0.0, depots=slow)  # type: ignore[arg-type]
+    site = MeasurementSession(clock, source, scratch, 0.0, depots=slow)  # type: ignore[arg-type]
     rounds = _rounds_of(setup)
-    return rounds, slow, fill_stores(rounds, setup, site, left_s=left_s, observer=Silent())
+    return rounds, slow, write_chunk_files(rounds, setup, site, left_s=left_s, observer=Silent())
 
 
-def _rounds_of(setup: Setup) -> Rounds:
+def _rounds_of(setup: ResolvedPlan) -> Rounds:
     return Rounds(
         run=make_run(plan=setup.plan, series=setup.series),
         series=(("recompute", "recompute"), *(("load", load.name) for load in setup.loads)),
@@ -178,7 +178,7 @@ def test_a_server_is_given_no_more_than_one_round_reads(tmp_path: Path) -> None:
 def test_memory_beside_a_drive_costs_neither_its_files_for_later_rounds(tmp_path: Path) -> None:
     loads = (LoadSpec(chunk_tokens=32), LoadSpec(backend="hostmem", chunk_tokens=32))
     rounds, _, _ = prepare(tmp_path, left_s=100.0, loads=loads, tokens=(64, 128), num_samples=3)
-    (plan,) = plan_stores(work_out(rounds.run.plan), tmp_path, longest=128)
+    (plan,) = plan_stores(resolve_plan(rounds.run.plan), tmp_path, longest=128)
     assert (plan.round_chunks, plan.num_chunks) == (48, 48 * ROUNDS_PLANNED)
 
 
@@ -188,7 +188,7 @@ def test_files_for_later_rounds_take_a_twentieth_of_what_is_left_and_are_not_mis
     rounds, _, _ = prepare(
         tmp_path, left_s=100.0, loads=(LoadSpec(chunk_tokens=32),), tokens=(64, 128), num_samples=3
     )
-    (whole,) = plan_stores(work_out(rounds.run.plan), tmp_path, longest=128)
+    (whole,) = plan_stores(resolve_plan(rounds.run.plan), tmp_path, longest=128)
     assert rounds.notices == []
     assert (whole.round_chunks, whole.num_chunks) == (24, 24 * ROUNDS_PLANNED)
     prices = {whole.geometry: FillPrice(7.0, 0.1)}

@@ -16,7 +16,7 @@ from bench.measure.budget import CostBook
 from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.conditions.header import note_findings
 from bench.measure.preflight import Findings
-from bench.measure.prepare_rounds import look_ahead as carry_out
+from bench.measure.prepare_rounds import run_preflight_checks as carry_out
 from bench.measure.processes.messages import (
     CaseCost,
     Job,
@@ -28,16 +28,16 @@ from bench.measure.processes.messages import (
     RoundJob,
 )
 from bench.measure.rounds import Rounds, plan_round
-from bench.measure.session import Site
-from bench.measure.setup import Setup, work_out
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import ResolvedPlan, resolve_plan
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.measure.worker import worker_main as worker
-from bench.measure.worker.preflight_checks import decide_layers, look_ahead
+from bench.measure.worker.preflight_checks import decide_layers, run_preflight_checks
 from bench.record.plan import LoadSpec, Plan, SimulationSpec
 from bench.record.run import BuiltLayers, RunRecord, read_run, write_run
 from bench.record.sample import Case, Sample
 from bench.report.notice_text import suspect_codes
-from bench.report.run_facts import say_depth
+from bench.report.run_facts import format_depth
 from tests.end_to_end.test_whole_sweeps import TINY
 from tests.helpers.sweeps import make_run, make_samples
 from tests.measure.test_preflight import Scripted, Silent
@@ -60,7 +60,7 @@ def _look_ahead(plan: Plan, layers: tuple[int, ...] | None) -> list[Message]:
     clock = MonotonicClock()
     deadline_s = clock.now_s() + 60.0
     job = PreflightJob(plan, (64,), 0.0, deadline_s, None, layers=layers)
-    return list(look_ahead(job, clock))
+    return list(run_preflight_checks(job, clock))
 
 
 def _give(monkeypatch: pytest.MonkeyPatch, available_bytes: int) -> None:
@@ -71,7 +71,7 @@ def _give(monkeypatch: pytest.MonkeyPatch, available_bytes: int) -> None:
 def test_layers_are_chosen_for_the_longest_length_and_not_for_the_first(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setup = work_out(plan)
+    setup = resolve_plan(plan)
     assert setup.layout.bytes_at(1024) == 8 * 2**20
     _give(
         monkeypatch, 2 * 6_000_000
@@ -83,16 +83,16 @@ def test_layers_are_chosen_for_the_longest_length_and_not_for_the_first(
 def test_tokens_after_the_prefix_need_room_too(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     _give(monkeypatch, 2 * 6_000_000)
     asked = plan.model_copy(update={"suffix_tokens": 1024})
-    assert decide_layers(work_out(asked), (64,)) == (0, 1, 2, 3)
+    assert decide_layers(resolve_plan(asked), (64,)) == (0, 1, 2, 3)
 
 
 def test_a_length_that_the_device_cannot_hold_does_not_decide(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _give(monkeypatch, 1_200_000)  # one layer with 1 MB of KV has no room, with 0.13 MB it has
-    assert decide_layers(work_out(plan), LENGTHS) == (0,)
+    assert decide_layers(resolve_plan(plan), LENGTHS) == (0,)
     with pytest.raises(MemoryShortError, match="one layer of each of 1 kinds"):
-        decide_layers(work_out(plan), LENGTHS[2:])
+        decide_layers(resolve_plan(plan), LENGTHS[2:])
 
 
 def test_the_preflight_tells_which_layers_it_chose_and_builds_those_of_a_resumed_sweep(plan: Plan) -> None:
@@ -136,8 +136,8 @@ def test_a_resumed_sweep_gives_its_preflight_the_recorded_layers(plan: Plan) -> 
     clock = VirtualClock()
     cost = CaseCost(Case("recompute", "recompute", 64), 1.0, 1.0)
     source = Asked(clock, LayersChosen(SOME), cost, JobDone())
-    site = Site(clock, source, None, 0.0)
-    setup = work_out(plan)
+    site = MeasurementSession(clock, source, None, 0.0)
+    setup = resolve_plan(plan)
     findings = carry_out(setup, site, start_s=0.0, checked=frozenset(), observer=Silent(), layers=SOME)
     assert isinstance(source.job, PreflightJob)
     assert source.job.layers == SOME.indices
@@ -199,10 +199,10 @@ def test_pooled_depths_of_older_sweeps_make_the_answer_suspect() -> None:
 
 
 def test_what_is_said_of_the_depth_is_true_of_all_samples() -> None:
-    assert say_depth(_of_depths(36)) is None
-    assert say_depth(_of_depths(4)) == "recompute scaled from 4 of 36 layers"
-    assert say_depth(_of_depths(4, 3)) == "recompute scaled from 3 or 4 of 36 layers"
-    assert say_depth(_of_depths(36, 4)) == (
+    assert format_depth(_of_depths(36)) is None
+    assert format_depth(_of_depths(4)) == "recompute scaled from 4 of 36 layers"
+    assert format_depth(_of_depths(4, 3)) == "recompute scaled from 3 or 4 of 36 layers"
+    assert format_depth(_of_depths(36, 4)) == (
         "recompute scaled from 4 of 36 layers in some samples, of all layers in others"
     )
 
@@ -213,11 +213,11 @@ def test_going_on_hands_over_what_is_recorded_and_checks_anew_where_nothing_is(
 ) -> None:
     seen: list[tuple[BuiltLayers | None, frozenset[str]]] = []
 
-    def watch(setup: Setup, site: Site, **said: Any) -> Findings:  # noqa: ANN401
+    def watch(setup: ResolvedPlan, site: MeasurementSession, **said: Any) -> Findings:  # noqa: ANN401
         seen.append((said["layers"], said["checked"]))
         return carry_out(setup, site, **said)
 
-    monkeypatch.setattr(sweep, "look_ahead", watch)
+    monkeypatch.setattr(sweep, "preflight", watch)
     plan = Plan(
         model="qwen3-8b",
         tokens=(512, 2048),
@@ -225,7 +225,7 @@ def test_going_on_hands_over_what_is_recorded_and_checks_anew_where_nothing_is(
         loads=(LoadSpec(backend="simulated"),),
         simulation=SimulationSpec(),
     )
-    hands = sweep.Hands(policy=choose_lengths, search=search_settings, observer=Silent())
+    hands = sweep.SweepHooks(policy=choose_lengths, search=search_settings, observer=Silent())
     folder = sweep.run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands)
     begun = read_run(folder)
     checks = {"dtype": {"ratio": 1.0}, "scaling": {"relative_error": 0.0}}

@@ -10,7 +10,7 @@ from bench.measure.budget import CostBook, shuffle_round
 from bench.measure.clock import VirtualClock
 from bench.measure.conditions.header import note_findings
 from bench.measure.preflight import Findings, longest_within, require_budget, run_preflight, walk_lengths
-from bench.measure.prepare_rounds import long_enough, look_ahead, prepare_rounds
+from bench.measure.prepare_rounds import long_enough, preflight, prepare_rounds
 from bench.measure.processes.messages import (
     CaseCost,
     CaseRefused,
@@ -27,8 +27,8 @@ from bench.measure.processes.messages import (
 )
 from bench.measure.processes.source import SimulatedSource
 from bench.measure.rounds import MeasureError
-from bench.measure.session import Site
-from bench.measure.setup import Setup, work_out
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import ResolvedPlan, resolve_plan
 from bench.measure.stores import create_stores, plan_stores
 from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
@@ -100,30 +100,30 @@ def test_rounds_are_not_planned_to_start_the_fork_server_again() -> None:
 def test_under_a_limit_only_lengths_that_feel_it_are_chosen() -> None:
     plan = Plan(model="qwen3-0.6b", dtype="float32")  # 229,376 bytes per token
     grid = (16, 32, 64, 128)
-    assert long_enough(work_out(plan), grid) == grid
+    assert long_enough(resolve_plan(plan), grid) == grid
     # at 20 MB/s, 0.4 s are 8 MB: 35 tokens
-    assert long_enough(work_out(plan.model_copy(update={"limit_bytes_per_s": 20e6})), grid) == (64, 128)
-    assert long_enough(work_out(plan.model_copy(update={"limit_bytes_per_s": 20e9})), grid) == (128,)
+    assert long_enough(resolve_plan(plan.model_copy(update={"limit_bytes_per_s": 20e6})), grid) == (64, 128)
+    assert long_enough(resolve_plan(plan.model_copy(update={"limit_bytes_per_s": 20e9})), grid) == (128,)
 
 
 def test_under_a_limit_the_marginal_question_reads_the_next_tokens_and_not_the_prefix() -> None:
     plan = Plan(model="qwen3-0.6b", dtype="float32", suffix_tokens=64, limit_bytes_per_s=20e6)
     grid = (16, 32, 64, 128)
-    setup = work_out(plan)
+    setup = resolve_plan(plan)
     assert [setup.load_bytes(n, 64) for n in grid] == [64 * 229_376] * 4
     assert setup.load_bytes(128, 0) == 128 * 229_376
     assert long_enough(setup, grid) == grid  # 14.7 MB take 0.7 s
-    short = work_out(plan.model_copy(update={"suffix_tokens": 16}))
+    short = resolve_plan(plan.model_copy(update={"suffix_tokens": 16}))
     assert long_enough(short, grid) == grid  # 0.2 s, at whatever length
 
 
 def test_a_load_never_measured_is_expected_to_read_the_next_tokens_alone() -> None:
     clock = VirtualClock()
     cost = CaseCost(Case("recompute", "recompute", 128, 64), wall_s=1.0, seconds=1.0)
-    site = Site(clock, Scripted(clock, cost, JobDone()), None, 0.0)
+    site = MeasurementSession(clock, Scripted(clock, cost, JobDone()), None, 0.0)
     plan = Plan(model="qwen3-0.6b", dtype="float32", suffix_tokens=64, limit_bytes_per_s=20e6)
-    findings = look_ahead(
-        work_out(plan.model_copy(update={"tokens": (256,)})),
+    findings = preflight(
+        resolve_plan(plan.model_copy(update={"tokens": (256,)})),
         site,
         start_s=0.0,
         checked=frozenset(),
@@ -191,9 +191,9 @@ def test_a_budget_that_was_spent_before_the_first_case_is_not_overspent_further(
         PlanError,
         match="too small to measure anything: 30 s were spent before the first case could begin; try --budget 90s",
     ):
-        look_ahead(
-            work_out(plan),
-            Site(clock, Scripted(clock), None, 0.0),
+        preflight(
+            resolve_plan(plan),
+            MeasurementSession(clock, Scripted(clock), None, 0.0),
             start_s=0.0,
             checked=frozenset(),
             observer=Silent(),
@@ -221,7 +221,7 @@ SPEC = SimulationSpec(recompute_s=(0.0, 0.001, 0.0), load_s=(0.0, 0.003), round_
 SIMULATED = Plan(model="qwen3-8b", loads=(LoadSpec(backend="simulated"),), simulation=SPEC, hybrid=True)
 
 
-def _run_hybrid(setup: Setup) -> RunRecord:
+def _run_hybrid(setup: ResolvedPlan) -> RunRecord:
     return RunRecord(
         run_id="r",
         started_utc="2026-01-01T00:00:00Z",
@@ -235,7 +235,7 @@ def _run_hybrid(setup: Setup) -> RunRecord:
 
 def test_every_load_series_has_a_hybrid_beside_it_and_none_without_the_flag() -> None:
     loads = (LoadSpec(), LoadSpec(preset="lmcache"))
-    series = work_out(Plan(model="qwen3-8b", loads=loads, hybrid=True)).series
+    series = resolve_plan(Plan(model="qwen3-8b", loads=loads, hybrid=True)).series
     assert [(name, info.arm) for name, info in series.items() if info.arm in {"load", "hybrid"}] == [
         ("posix/best", "load"),
         ("posix/lmcache", "load"),
@@ -246,30 +246,30 @@ def test_every_load_series_has_a_hybrid_beside_it_and_none_without_the_flag() ->
     assert hybrid.settings == {**load.settings, "load_series": "posix/lmcache"}
     assert hybrid.label == load.label
     assert "hybrid" not in {
-        info.arm for info in work_out(Plan(model="qwen3-8b", loads=loads)).series.values()
+        info.arm for info in resolve_plan(Plan(model="qwen3-8b", loads=loads)).series.values()
     }
 
 
 def test_the_marginal_question_and_hybrid_exclude_each_other() -> None:
     with pytest.raises(PlanError, match="leave out one of the two"):
-        work_out(Plan(model="qwen3-8b", hybrid=True, suffix_tokens=64))
+        resolve_plan(Plan(model="qwen3-8b", hybrid=True, suffix_tokens=64))
 
 
 def test_a_backend_that_moves_nothing_is_skipped_with_the_reason() -> None:
-    series = work_out(Plan(model="qwen3-8b", loads=(LoadSpec(backend="null"),), hybrid=True)).series
+    series = resolve_plan(Plan(model="qwen3-8b", loads=(LoadSpec(backend="null"),), hybrid=True)).series
     assert series["hybrid/null/best"].skipped is not None
     assert "null moves no bytes" in series["hybrid/null/best"].skipped
 
 
 def test_a_series_skipped_by_the_preflight_is_named_in_the_header_and_never_measured() -> None:
-    setup = work_out(SIMULATED)
+    setup = resolve_plan(SIMULATED)
     clock = VirtualClock()
     case = Case("recompute", "recompute", 64)
     source = Scripted(
         clock, SeriesSkipped("hybrid/simulated/best", "needs the whole model"), CaseCost(case, 1.0, 1.0)
     )
-    site = Site(clock, source, None, 0.0)
-    findings = look_ahead(setup, site, start_s=0.0, checked=frozenset(), observer=Silent())
+    site = MeasurementSession(clock, source, None, 0.0)
+    findings = preflight(setup, site, start_s=0.0, checked=frozenset(), observer=Silent())
     assert findings.skipped == {"hybrid/simulated/best": "needs the whole model"}
     run = note_findings(_run_hybrid(setup), findings)
     assert run.series["hybrid/simulated/best"].skipped == "needs the whole model"
@@ -284,12 +284,12 @@ def test_a_series_skipped_by_the_preflight_is_named_in_the_header_and_never_meas
 
 
 def test_all_three_arms_of_a_length_are_neighbours_and_in_the_budget() -> None:
-    setup = work_out(SIMULATED)
+    setup = resolve_plan(SIMULATED)
     clock = VirtualClock()
-    site = Site(
+    site = MeasurementSession(
         clock, SimulatedSource(SPEC, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n)), None, 0.0
     )
-    findings = look_ahead(setup, site, start_s=0.0, checked=frozenset(), observer=Silent())
+    findings = preflight(setup, site, start_s=0.0, checked=frozenset(), observer=Silent())
     rounds = prepare_rounds(
         setup,
         site,
@@ -333,7 +333,7 @@ def test_more_files_are_written_because_two_arms_walk_through_them(tmp_path: Pat
     for hybrid in (False, True):
         folder = tmp_path / str(hybrid)
         folder.mkdir()
-        setup = work_out(
+        setup = resolve_plan(
             Plan(
                 model="qwen3-0.6b",
                 loads=(LoadSpec(chunk_tokens=4),),

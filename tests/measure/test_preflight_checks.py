@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.arms.file_cursor import Taken
+from bench.arms.file_cursor import CursorPosition
 from bench.measure.budget import CostBook
 from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.conditions.header import note_findings
@@ -23,13 +23,13 @@ from bench.measure.processes.messages import (
     SettingFound,
 )
 from bench.measure.rounds import Rounds
-from bench.measure.session import Site
-from bench.measure.setup import LoadSeries, work_out
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import LoadSeries, resolve_plan
 from bench.measure.stores import create_stores, plan_stores
 from bench.measure.tuning.tuning_search import find_settings, plan_search
 from bench.measure.worker import preflight_checks
-from bench.measure.worker.model_session import Workbench, open_workbench
-from bench.measure.worker.preflight_checks import NUM_PROBES, compare_rates, look_ahead
+from bench.measure.worker.model_session import ModelSession, open_model_session
+from bench.measure.worker.preflight_checks import NUM_PROBES, compare_rates, run_preflight_checks
 from bench.measure.worker.tuning_reads import search_all
 from bench.record.plan import LoadSpec, Plan
 from bench.record.sample import Case, Outcome
@@ -62,7 +62,7 @@ def test_only_checks_that_no_earlier_part_has_made_are_made(tmp_path: Path, chec
         model=str(config), dtype="float32", device="cpu", layers="all", tokens=(64,), loads=loads, hybrid=True
     )
     job = PreflightJob(plan, (64,), 1.0, 1e12, tmp_path, checked=checked)
-    made = {done.name for done in look_ahead(job, MonotonicClock()) if isinstance(done, CheckDone)}
+    made = {done.name for done in run_preflight_checks(job, MonotonicClock()) if isinstance(done, CheckDone)}
     assert made == (ALL | {"answer:hybrid/uring/best"}) - checked | {"dtype"}  # rates are of this process
 
 
@@ -89,8 +89,8 @@ def test_other_work_on_the_machine_changes_neither_the_rates_of_dtypes_nor_their
 ) -> None:
     config = tmp_path / "tiny.json"
     config.write_text(json.dumps(TINY))
-    setup = work_out(Plan(model=str(config), dtype="bfloat16", device="cpu", layers="all"))
-    bench = open_workbench(setup, layers=(0, 1), longest=64, now_s=lambda: 0.0, seed=0)
+    setup = resolve_plan(Plan(model=str(config), dtype="bfloat16", device="cpu", layers="all"))
+    bench = open_model_session(setup, layers=(0, 1), longest=64, now_s=lambda: 0.0, seed=0)
     monkeypatch.setattr("bench.measure.worker.preflight_checks.GemmArm", Disturbed)
     assert compare_rates(bench) == {"bfloat16": 20.0, "float32": 100.0}
     assert Disturbed.turn == 2 * NUM_PROBES
@@ -119,7 +119,7 @@ def check_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...,
         monkeypatch.setattr("bench.measure.worker.logits_checks._check_answer", check_answer)
         plan = plan_of(tmp_path, TINY, loads=loads)
         job = PreflightJob(plan, (32,), case_limit_s=60, deadline_s=1e9, scratch_dir=tmp_path)
-        messages = preflight_checks.look_ahead(job, MonotonicClock())
+        messages = preflight_checks.run_preflight_checks(job, MonotonicClock())
         return [m for m in messages if isinstance(m, SeriesFailed) or getattr(m, "name", "")[:6] == "answer"]
 
     return check
@@ -146,7 +146,7 @@ def test_when_all_break_in_their_checks_the_last_error_is_the_end(
 def test_what_broke_in_the_preflight_is_suspect_and_neither_searched_nor_called_unchecked(
     tmp_path: Path,
 ) -> None:
-    setup = work_out(plan_of(tmp_path, TINY, hybrid=True))
+    setup = resolve_plan(plan_of(tmp_path, TINY, hybrid=True))
     run = make_run(plan=setup.plan, series=setup.series, checks={})
     passed = {name: {"passed": True} for name in ("answer:posix/best", "answer:hybrid/posix/best")}
     findings = Findings(CostBook(lambda case: 1.0), checks=passed, failed={"hostmem/best": "no memory"})
@@ -176,7 +176,7 @@ def test_a_search_over_damaged_files_keeps_the_layouts_own_values_and_the_next_i
 ) -> None:
     loads = (LoadSpec(chunk_tokens=256), LoadSpec(chunk_tokens=512))
     plan = plan_of(tmp_path, WIDE, loads=loads[:1], working_set_bytes=64 * MIB, num_rounds=1)
-    setup = work_out(plan)
+    setup = resolve_plan(plan)
     stores = create_stores(setup, plan_stores(setup, tmp_path, longest=512))
     for path in stores["posix/best"].glob("chunk-*.kv"):
         with path.open("r+b") as stream:
@@ -199,7 +199,7 @@ class Failing:
 
 
 def test_a_search_that_dies_is_suspect_and_does_not_end_the_sweep(tmp_path: Path) -> None:
-    setup = work_out(plan_of(tmp_path, WIDE))
+    setup = resolve_plan(plan_of(tmp_path, WIDE))
     stores = create_stores(setup, plan_stores(setup, tmp_path, longest=512))
     (directory,) = set(stores.values())
     rounds = Rounds(
@@ -213,9 +213,9 @@ def test_a_search_that_dies_is_suspect_and_does_not_end_the_sweep(tmp_path: Path
         deadline_s=60.0,
         costs=CostBook(lambda case: 1.0),
         store_dirs=stores,
-        taken={directory: Taken(chunks=3, states=1000)},
+        taken={directory: CursorPosition(chunks=3, states=1000)},
     )
-    site = Site(VirtualClock(), Failing(), tmp_path, 0.0)
+    site = MeasurementSession(VirtualClock(), Failing(), tmp_path, 0.0)
     search = plan_search(rounds.run, setup, [])
     assert search.series == ("posix/best", "hostmem/best")
     run = find_settings(search, rounds, site, decide=never, observer=Silent())
@@ -227,19 +227,19 @@ def test_a_search_that_dies_is_suspect_and_does_not_end_the_sweep(tmp_path: Path
         ("search_failed", True, f"posix/best: {reason}")
     ]
     # it may have read every file before it died
-    assert rounds.taken == {directory: Taken(ChunkStore.open(directory).num_chunks, 1000)}
+    assert rounds.taken == {directory: CursorPosition(ChunkStore.open(directory).num_chunks, 1000)}
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Workbench:
+def bench(tmp_path: Path) -> ModelSession:
     path = tmp_path / "tiny.json"
     path.write_text(json.dumps(TINY))
-    setup = work_out(Plan(model=str(path), dtype="float32", device="cpu", layers="all"))
-    return open_workbench(setup, layers=(0, 1), longest=64, now_s=time.monotonic, seed=0)
+    setup = resolve_plan(Plan(model=str(path), dtype="float32", device="cpu", layers="all"))
+    return open_model_session(setup, layers=(0, 1), longest=64, now_s=time.monotonic, seed=0)
 
 
 def test_blocks_that_recompute_and_first_token_step_use_were_written_before(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    bench: ModelSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[KVBlocks] = []
 

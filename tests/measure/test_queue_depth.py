@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.measure.setup import RECOMPUTE, QueueDepth, spread_depth, spread_evenly, work_out
+from bench.measure.setup import RECOMPUTE, QueueDepth, resolve_plan, spread_depth, spread_evenly
 from bench.record.plan import LoadSpec, Plan, PlanError
 from kvio.backends import BACKENDS
 
@@ -72,7 +72,7 @@ def test_neither_a_depth_nor_threads_below_one_can_be_spread(depth: int, threads
 
 
 def test_the_queue_depth_of_a_series_is_recorded() -> None:
-    setup = work_out(Plan(model="qwen3-8b", loads=(LoadSpec(queue_depth=16),)))
+    setup = resolve_plan(Plan(model="qwen3-8b", loads=(LoadSpec(queue_depth=16),)))
     ((name, info),) = ((name, info) for name, info in setup.series.items() if info.arm == "load")
     assert name != RECOMPUTE
     assert (info.settings["num_threads"], info.settings["queue_depth"]) == (16, 16)
@@ -80,7 +80,7 @@ def test_the_queue_depth_of_a_series_is_recorded() -> None:
 
 def test_an_option_that_the_backend_does_not_have_is_refused() -> None:
     with pytest.raises(PlanError, match="posix has no option 'speed'; it has: none"):
-        work_out(Plan(model="qwen3-8b", loads=(LoadSpec(options={"speed": "9"}),)))
+        resolve_plan(Plan(model="qwen3-8b", loads=(LoadSpec(options={"speed": "9"}),)))
 
 
 def test_a_layout_that_keeps_many_chunks_in_flight_does_so_where_the_backend_can() -> None:

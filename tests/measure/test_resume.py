@@ -21,11 +21,11 @@ from bench.measure import sweep
 from bench.measure.clock import VirtualClock
 from bench.measure.conditions.header import describe_machine_of, describe_storage_of, open_record
 from bench.measure.processes.source import SimulatedSource
-from bench.measure.resume import Until, require_same, require_unfinished
+from bench.measure.resume import NewLimits, require_same, require_unfinished
 from bench.measure.rounds import MeasureError
-from bench.measure.session import Site
-from bench.measure.setup import Setup, work_out
-from bench.measure.sweep import Hands, resume_sweep, run_sweep
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import ResolvedPlan, resolve_plan
+from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.folder import hold_folder
 from bench.record.notices import Notice
@@ -53,8 +53,8 @@ with hold_folder(Path(sys.argv[1])):
 """
 
 
-def _hands(observer: Silent | None = None) -> Hands:
-    return Hands(policy=choose_lengths, search=search_settings, observer=observer or Silent())
+def _hands(observer: Silent | None = None) -> SweepHooks:
+    return SweepHooks(policy=choose_lengths, search=search_settings, observer=observer or Silent())
 
 
 def _stopped(tmp_path: Path, **changes: Any) -> Path:  # noqa: ANN401 — fields of a header
@@ -160,9 +160,9 @@ def test_a_complete_sweep_is_gone_on_with_where_it_gets_a_longer_budget(tmp_path
     folder = _stopped(tmp_path, state="complete", notices=(nothing,))
     for budget_s in (None, PLAN.budget_s):
         with pytest.raises(PlanError, match=r"complete, with a budget of 180 s; a longer --budget goes on"):
-            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=budget_s))
+            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=budget_s))
     assert {sample.round for sample in read_samples(folder)[0]} == {0}
-    resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=600))
+    resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=600))
     run = read_run(folder)
     assert (run.state, run.plan.budget_s) == ("complete", 600)
     assert "nothing_measured" not in {notice.code for notice in run.notices}
@@ -182,13 +182,13 @@ def test_checks_that_an_earlier_part_made_are_named_to_the_preflight(
     folder = _stopped(
         tmp_path, checks={"dtype": {"ratio": 1.0}}, built_layers=BuiltLayers(indices=(0,), total=1)
     )
-    monkeypatch.setattr(sweep, "look_ahead", look_ahead)
+    monkeypatch.setattr(sweep, "preflight", look_ahead)
     resume_sweep(folder, data_dir=tmp_path, hands=_hands())
     assert checked == [frozenset({"dtype"})]
 
 
 def test_who_else_is_at_work_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    setup = work_out(Plan(model="qwen3-8b", tokens=(512,), loads=(LoadSpec(backend="hostmem"),)))
+    setup = resolve_plan(Plan(model="qwen3-8b", tokens=(512,), loads=(LoadSpec(backend="hostmem"),)))
     with open_record(setup, tmp_path, tmp_path, other_runs=0) as (_, folder):
         pass
     run = read_run(folder).model_copy(update={"state": "interrupted", "notices": ()})
@@ -196,9 +196,9 @@ def test_who_else_is_at_work_is_looked_at_again(tmp_path: Path, monkeypatch: pyt
     resumed: list[RunRecord] = []
 
     @contextmanager
-    def open_site(setup: object, data_dir: Path, *, since_s: float) -> Iterator[Site]:
+    def open_site(setup: object, data_dir: Path, *, since_s: float) -> Iterator[MeasurementSession]:
         clock = VirtualClock()
-        yield Site(
+        yield MeasurementSession(
             clock,
             SimulatedSource(SimulationSpec(), clock=clock, num_bytes=lambda n, suffix: suffix or n),
             None,
@@ -225,12 +225,12 @@ def test_who_else_is_at_work_is_looked_at_again(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.fixture(scope="module")
-def setup() -> Setup:
-    return work_out(Plan(model="qwen3-8b", device="cpu", tokens=(512,)))
+def setup() -> ResolvedPlan:
+    return resolve_plan(Plan(model="qwen3-8b", device="cpu", tokens=(512,)))
 
 
 @pytest.fixture
-def run(setup: Setup, tmp_path: Path) -> RunRecord:
+def run(setup: ResolvedPlan, tmp_path: Path) -> RunRecord:
     """The header of a sweep that was begun here a moment ago, by a clean checkout."""
     software = {**describe_software().model_dump(mode="json"), "git": {"commit": "a" * 40, "dirty": False}}
     return RunRecord(
@@ -268,7 +268,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_rounds_of_other_software_are_not_pooled(
-    name: str, run: RunRecord, setup: Setup, tmp_path: Path
+    name: str, run: RunRecord, setup: ResolvedPlan, tmp_path: Path
 ) -> None:
     change, says = CHANGES[name]
     with pytest.raises(PlanError, match=f"other software .then, now.: .*{says}") as caught:
@@ -277,7 +277,7 @@ def test_rounds_of_other_software_are_not_pooled(
 
 
 def test_another_revision_of_the_code_goes_on_and_makes_the_answer_suspect(
-    run: RunRecord, setup: Setup, tmp_path: Path
+    run: RunRecord, setup: ResolvedPlan, tmp_path: Path
 ) -> None:
     (notice,) = require_same(tmp_path, run, setup, tmp_path)
     assert (notice.code, notice.suspect) == ("other_revision", True)
@@ -305,7 +305,7 @@ def test_the_header_of_a_resumed_sweep_keeps_that_its_code_changed(tmp_path: Pat
         loads=(LoadSpec(backend="simulated"),),
         simulation=SimulationSpec(),
     )
-    hands = Hands(policy=choose_lengths, search=search_settings, observer=Silent())
+    hands = SweepHooks(policy=choose_lengths, search=search_settings, observer=Silent())
     folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands)
     begun = read_run(folder)
     changed = {**begun.software, "git": {"commit": "b" * 40, "dirty": False}}
@@ -329,12 +329,14 @@ def test_a_header_stays_as_it_was_where_going_on_with_its_sweep_comes_to_nothing
 
     folder = _stopped(tmp_path, state=state, notices=(LOST,))
     before = (folder / "run.json").read_bytes()
-    monkeypatch.setattr(sweep, "look_ahead", look_ahead)
+    monkeypatch.setattr(sweep, "preflight", look_ahead)
     if isinstance(error, PlanError):
         with pytest.raises(PlanError, match="no room"):
-            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=PLAN.budget_s + 60))
+            resume_sweep(
+                folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=PLAN.budget_s + 60)
+            )
     else:
-        resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=PLAN.budget_s + 60))
+        resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=PLAN.budget_s + 60))
     assert (folder / "run.json").read_bytes() == before
 
 
@@ -343,7 +345,7 @@ def test_what_rounds_had_to_say_stands_until_there_are_new_ones(tmp_path: Path, 
     state = "complete" if complete else "interrupted"
     folder = _stopped(tmp_path, state=state, notices=(LOST, DROPPED, CHECK))
     idle = replace(_hands(), policy=lambda progress: End("nothing fits"))
-    resume_sweep(folder, data_dir=tmp_path, hands=idle, until=Until(budget_s=PLAN.budget_s + 60))
+    resume_sweep(folder, data_dir=tmp_path, hands=idle, until=NewLimits(budget_s=PLAN.budget_s + 60))
     run = read_run(folder)
     assert (run.state, [n for n in run.notices if n in (LOST, DROPPED, CHECK)]) == (
         "complete",
@@ -362,7 +364,7 @@ def test_a_complete_sweep_is_gone_on_with_for_a_check_that_had_no_time(code: str
 
     def longer(run: RunRecord, *, by_s: float = 60.0) -> None:
         budget_s = run.plan.budget_s + by_s
-        require_unfinished(folder, run, samples, policy=_hands().policy, until=Until(budget_s=budget_s))
+        require_unfinished(folder, run, samples, policy=_hands().policy, until=NewLimits(budget_s=budget_s))
 
     with pytest.raises(PlanError, match="a longer --budget adds nothing"):
         longer(run)
@@ -379,8 +381,8 @@ def test_a_sweep_that_was_precise_enough_is_gone_on_with_for_a_smaller_precision
     with pytest.raises(
         PlanError, match=r"as --precision asked \(a smaller one goes on\), so that a longer --budget adds"
     ):
-        resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=plan.budget_s + 60))
-    resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(precision=0.03))
+        resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=plan.budget_s + 60))
+    resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(precision=0.03))
     after = read_samples(folder)[0]
     assert after[: len(before)] == before
     assert len(after) > len(before)

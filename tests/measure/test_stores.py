@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from bench.arms.file_cursor import Taken
+from bench.arms.file_cursor import CursorPosition
 from bench.arms.load import LoadArm
 from bench.measure.clock import VirtualClock
 from bench.measure.conditions.header import notice_repeats
-from bench.measure.depots import RunDepots
+from bench.measure.depots import ChunkPlacement
 from bench.measure.processes.messages import JobDone, JobFailed, SampleTaken, SettingFound
 from bench.measure.rounds import MeasureError, plan_round
-from bench.measure.setup import Setup, work_out
+from bench.measure.setup import ResolvedPlan, resolve_plan
 from bench.measure.stores import chunks_at_once, create_stores, most_tokens, plan_stores
 from bench.measure.tuning.tuning_search import _carry_out as carry_out
-from bench.measure.worker.model_session import files_taken, make_arms, open_workbench
+from bench.measure.worker.model_session import files_taken, make_arms, open_model_session
 from bench.record.plan import LoadSpec, Plan, PlanError
 from bench.record.read_setting import SettingSearch
 from bench.record.sample import Case, Outcome, Sample
@@ -39,10 +39,10 @@ def test_what_was_placed_for_now_is_gone_afterwards_and_the_rest_stays(tmp_path:
     options = {**shared_mooncake().options, "prefix": f"test/{tmp_path.name}"}
     (tmp_path / "tiny.json").write_text(json.dumps(TINY))
     loads = (LoadSpec(backend="mooncake", chunk_tokens=32, options=options),)
-    setup = work_out(Plan(model=str(tmp_path / "tiny.json"), dtype="float32", loads=loads, num_samples=1))
+    setup = resolve_plan(Plan(model=str(tmp_path / "tiny.json"), dtype="float32", loads=loads, num_samples=1))
     client = shared_client(read_mooncake(options), options["master"])
     with open_scratch(tmp_path) as scratch:
-        depots = RunDepots(setup.loads, scratch)
+        depots = ChunkPlacement(setup.loads, scratch)
         depots.begin()
         stores = create_stores(setup, plan_stores(setup, scratch, longest=32))
         (path,) = stores["mooncake/best"].glob("chunk-000000*")
@@ -61,7 +61,7 @@ def test_placing_ends_with_what_is_raised_before_a_file(tmp_path: Path) -> None:
     options = {**shared_mooncake().options, "prefix": f"test/{tmp_path.name}"}
     (tmp_path / "tiny.json").write_text(json.dumps(TINY))
     loads = (LoadSpec(backend="mooncake", chunk_tokens=32, options=options),)
-    setup = work_out(Plan(model=str(tmp_path / "tiny.json"), dtype="float32", loads=loads, num_samples=1))
+    setup = resolve_plan(Plan(model=str(tmp_path / "tiny.json"), dtype="float32", loads=loads, num_samples=1))
     asked: list[int] = []
 
     def before_each() -> None:
@@ -70,7 +70,7 @@ def test_placing_ends_with_what_is_raised_before_a_file(tmp_path: Path) -> None:
             raise KVIOError("no time is left")
 
     with open_scratch(tmp_path) as scratch:
-        depots = RunDepots(setup.loads, scratch)
+        depots = ChunkPlacement(setup.loads, scratch)
         depots.begin()
         stores = create_stores(setup, plan_stores(setup, scratch, longest=128))
         failed = depots.place(stores, Silent(), before_each=before_each)
@@ -79,11 +79,11 @@ def test_placing_ends_with_what_is_raised_before_a_file(tmp_path: Path) -> None:
         assert depots.withdraw() == ()
 
 
-def set_up(tmp_path: Path, config: dict[str, object] = TINY, **more: object) -> Setup:
+def set_up(tmp_path: Path, config: dict[str, object] = TINY, **more: object) -> ResolvedPlan:
     (tmp_path / "tiny.json").write_text(json.dumps(config))
     loads = (LoadSpec(chunk_tokens=32),)
     plan = {"model": str(tmp_path / "tiny.json"), "dtype": "float32", "loads": loads, **more}
-    return work_out(Plan.model_validate(plan))
+    return resolve_plan(Plan.model_validate(plan))
 
 
 def test_the_bytes_of_a_suffix_have_the_states_at_its_end(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ BOTH = ("posix", "hostmem")
 
 def set_up_of_shared_files(
     tmp_path: Path, config: dict[str, object] = TINY, backends: tuple[str, ...] = BOTH
-) -> Setup:
+) -> ResolvedPlan:
     (tmp_path / "tiny.json").write_text(json.dumps(config))
     loads = tuple(LoadSpec(backend=backend, chunk_tokens=32, num_threads=4) for backend in backends)
-    return work_out(
+    return resolve_plan(
         Plan(
             model=str(tmp_path / "tiny.json"),
             dtype="float32",
@@ -165,12 +165,12 @@ def test_neighbours_never_read_the_same_file_and_go_on_where_the_run_has_come_to
     setup = set_up_of_shared_files(tmp_path)
     stores = create_stores(setup, plan_stores(setup, tmp_path, longest=64))
     (directory,) = set(stores.values())
-    bench = open_workbench(setup, layers=(0,), longest=64, now_s=time.monotonic, seed=0)
+    bench = open_model_session(setup, layers=(0,), longest=64, now_s=time.monotonic, seed=0)
     arms = make_arms(
         bench,
         capacity_tokens=64,
         store_dirs=stores,
-        taken={directory: Taken(7)},
+        taken={directory: CursorPosition(7)},
         seed=0,
         series=set(stores),
     )
@@ -181,7 +181,7 @@ def test_neighbours_never_read_the_same_file_and_go_on_where_the_run_has_come_to
             assert isinstance(arm, LoadArm)
             read.append(arm.reading.prepare(Case("load", name, 64)).chunk_ids)
         assert read == [(7, 8), (9, 10)]
-        assert files_taken(arms, stores) == {directory: Taken(11)}
+        assert files_taken(arms, stores) == {directory: CursorPosition(11)}
     finally:
         for arm in arms.values():
             arm.close()
@@ -193,27 +193,27 @@ def test_a_file_read_a_second_time_is_said_whatever_read_it_and_never_before(tmp
     directory, site = tmp_path / "store-0", SimpleNamespace(scratch=tmp_path)
     store = ChunkStore.open(directory)
 
-    def notices(taken: Taken) -> list[str]:
+    def notices(taken: CursorPosition) -> list[str]:
         return [notice.message for notice in notice_repeats(setup, site, {directory: taken})]  # type: ignore[arg-type]
 
-    assert notices(Taken(store.num_chunks, store.num_states)) == []
-    assert len(notices(Taken(store.num_chunks, store.num_states + 1))) == 1
-    (message,) = notices(Taken(store.num_chunks + 1))
+    assert notices(CursorPosition(store.num_chunks, store.num_states)) == []
+    assert len(notices(CursorPosition(store.num_chunks, store.num_states + 1))) == 1
+    (message,) = notices(CursorPosition(store.num_chunks + 1))
     assert message.startswith("posix/best, hostmem/best: 0.00 GB were read from 0.00 GB of files; ")
 
 
 def test_the_next_round_goes_on_where_a_search_and_an_interrupted_round_have_come_to(tmp_path: Path) -> None:
-    found = SettingFound("posix/best", SettingSearch(reason="none"), taken={tmp_path: Taken(9)})
+    found = SettingFound("posix/best", SettingSearch(reason="none"), taken={tmp_path: CursorPosition(9)})
     sample = Sample(0, 0, 0, 0.0, Case("load", "posix/best", 100), Outcome(1.0))
-    taken = SampleTaken(sample, 1.0, {tmp_path: Taken(13, 1)})
+    taken = SampleTaken(sample, 1.0, {tmp_path: CursorPosition(13, 1)})
     clock = VirtualClock()
     rounds = _rounds(clock, budget_s=60.0)
     rounds.store_dirs = {"posix/best": tmp_path}
     site: Any = SimpleNamespace(clock=clock, source=Scripted(found, JobDone()))
     carry_out(["posix/best"], rounds, site, limit_s=1.0, decide=None)  # type: ignore[arg-type]
-    assert rounds.taken == {tmp_path: Taken(9)}
+    assert rounds.taken == {tmp_path: CursorPosition(9)}
     with pytest.raises(MeasureError):
         _run(rounds, Scripted(taken, JobFailed("it broke")), tmp_path, clock)
     job = plan_round(rounds, (100,), left_s=1e6)
     assert job is not None
-    assert job.taken == {tmp_path: Taken(13, 1)}
+    assert job.taken == {tmp_path: CursorPosition(13, 1)}

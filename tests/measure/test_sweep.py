@@ -23,10 +23,10 @@ from bench.measure.processes.messages import (
     RoundJob,
     SampleTaken,
 )
-from bench.measure.resume import Until, require_unfinished
+from bench.measure.resume import NewLimits, require_unfinished
 from bench.measure.rounds import Rounds, run_rounds
-from bench.measure.setup import work_out
-from bench.measure.sweep import Hands, _Held, resume_sweep, run_sweep
+from bench.measure.setup import resolve_plan
+from bench.measure.sweep import SweepHooks, _SweepState, resume_sweep, run_sweep
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
@@ -164,8 +164,8 @@ PLAN = Plan(
 )
 
 
-def _hands(observer: Silent | None = None) -> Hands:
-    return Hands(policy=choose_lengths, search=search_settings, observer=observer or Silent())
+def _hands(observer: Silent | None = None) -> SweepHooks:
+    return SweepHooks(policy=choose_lengths, search=search_settings, observer=observer or Silent())
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_sweep_that_has_all_it_was_asked_for_is_not_gone_on_with(
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for budget_s in (None, 1e5):
         with pytest.raises(PlanError) as refused:
-            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=Until(budget_s=budget_s))
+            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=budget_s))
         assert str(refused.value) == (
             f"{folder}: this sweep is complete: {reason}, so that a longer --budget adds nothing; "
             f"its answer is derived again by: make report RESULTS={folder}"
@@ -207,7 +207,7 @@ def test_a_sweep_whose_other_way_to_load_broke_is_gone_on_with(tmp_path: Path) -
 def _refused(folder: Path, run: RunRecord, what: str) -> None:
     samples, _ = read_samples(folder)
     with pytest.raises(PlanError, match=what):
-        require_unfinished(folder, run, samples, policy=choose_lengths, until=Until())
+        require_unfinished(folder, run, samples, policy=choose_lengths, until=NewLimits())
 
 
 @pytest.mark.parametrize(("tokens", "num_bytes", "kept"), [(1, 0, 1), (1, 100, 0), (1, None, 0), (2, 0, 0)])
@@ -229,7 +229,7 @@ def test_chosen_lengths_begin_where_something_is_loaded(tmp_path: Path, load: di
         simulation=SimulationSpec(),
         num_rounds=1,
     )
-    hands = Hands(policy=choose_lengths, search=search_settings, observer=Silent())
+    hands = SweepHooks(policy=choose_lengths, search=search_settings, observer=Silent())
     samples, _ = read_samples(run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands))
     assert min(sample.case.prefix_tokens for sample in samples) == (
         64 if load.get("chunk_tokens") == 64 else 2
@@ -258,12 +258,14 @@ def test_finding_out_what_works_here_is_paid_from_the_budget(
             Plan(model="qwen3-8b", loads=(LoadSpec(backend="hostmem"),)),
             root=tmp_path,
             data_dir=tmp_path,
-            hands=Hands(policy=_all_lengths, search=search_settings, observer=Silent()),
+            hands=SweepHooks(policy=_all_lengths, search=search_settings, observer=Silent()),
         )
     assert (began, clock.now_s()) == ([100.0], 109.0)
 
 
-SETUP = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(LoadSpec(chunk_tokens=1),)))
+SETUP = resolve_plan(
+    Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(LoadSpec(chunk_tokens=1),))
+)
 
 
 class SlowDepots:
@@ -282,7 +284,7 @@ class SlowDepots:
 def test_a_server_that_hangs_when_its_objects_are_removed_holds_back_no_header(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def measure(*args: object, held: _Held, **more: object) -> None:
+    def measure(*args: object, held: _SweepState, **more: object) -> None:
         held.writer = SampleWriter(tmp_path)
         held.rounds = _rounds(VirtualClock(), budget_s=60.0)
         held.rounds.notices.append(Notice(code="files_cut", message="fewer"))
@@ -293,7 +295,7 @@ def test_a_server_that_hangs_when_its_objects_are_removed_holds_back_no_header(
     run = make_run(plan=SETUP.plan, state="running")
     hands: Any = SimpleNamespace()
     bench.measure.sweep._carry_out(
-        SETUP, site, tmp_path, held=bench.measure.sweep._Held(run), samples=[], hands=hands
+        SETUP, site, tmp_path, held=bench.measure.sweep._SweepState(run), samples=[], hands=hands
     )
     assert depots.left == [("complete", ["files_cut"])]
     ended = read_run(tmp_path)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from bench.measure.clock import MonotonicClock, VirtualClock
-from bench.measure.prepare_rounds import look_ahead, prepare_rounds
+from bench.measure.prepare_rounds import preflight, prepare_rounds
 from bench.measure.processes.messages import SearchJob, SettingFound
 from bench.measure.processes.source import SimulatedSource
-from bench.measure.session import Site
-from bench.measure.setup import Setup, work_out
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import ResolvedPlan, resolve_plan
 from bench.measure.stores import create_stores, plan_stores
-from bench.measure.sweep import Hands, resume_sweep, run_sweep
+from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
 from bench.measure.tuning.tuning_search import PlannedSearch, make_space, note_searches, plan_search
 from bench.measure.worker.tuning_reads import search_all
 from bench.record.plan import LoadSpec, Plan, PlanError
@@ -22,7 +22,7 @@ from bench.record.read_setting import ReadSetting, SettingSearch, SettingTrial, 
 from bench.record.run import read_run
 from bench.record.sample import Sample
 from bench.record.samples_csv import read_samples
-from bench.report.provenance import check_rows, say_search
+from bench.report.provenance import check_rows, format_search
 from tests.helpers.places import avoid_memory
 from tests.helpers.sweeps import make_run, make_samples
 from tests.measure.test_preflight import Silent
@@ -56,7 +56,7 @@ def plan_of(model: str = "qwen3-8b", *, loads: tuple[LoadSpec, ...] = (LoadSpec(
 
 
 def planned(plan: Plan, samples: list[Sample] | None = None, **run: object) -> PlannedSearch:
-    return plan_search(make_run(plan=plan, **run), work_out(plan), samples or [])
+    return plan_search(make_run(plan=plan, **run), resolve_plan(plan), samples or [])
 
 
 def choose_the_other(
@@ -154,7 +154,7 @@ def test_a_plan_is_carried_out_with_what_was_found() -> None:
             chosen=ReadSetting(num_threads=2, in_flight=8, request_bytes=2 * MIB), reason=""
         ),
     }
-    before, after = work_out(plan).loads, work_out(settle(plan, searches)).loads
+    before, after = resolve_plan(plan).loads, resolve_plan(settle(plan, searches)).loads
     read = [
         (load.geometry.preset.num_threads, load.in_flight, load.geometry.preset.request_bytes)
         for load in after
@@ -166,7 +166,7 @@ def test_a_plan_is_carried_out_with_what_was_found() -> None:
 
 def test_series_say_what_was_chosen_and_keep_why_they_are_skipped() -> None:
     plan = plan_of(hybrid=True)
-    series = dict(work_out(plan).series)
+    series = dict(resolve_plan(plan).series)
     hybrid = series["hybrid/posix/best"]
     series["hybrid/posix/best"] = hybrid.model_copy(
         update={"settings": {**hybrid.settings, "skipped": "why"}}
@@ -194,22 +194,22 @@ def test_a_search_is_said_in_one_line() -> None:
     search = SettingSearch(
         chosen=CHOSEN, default=own, reason="fast", trials=trials, prefix_tokens=512, seconds=6.04
     )
-    assert say_search(search) == (
+    assert format_search(search) == (
         "2 threads, 2 in flight, 1 MiB requests: 1.20 GB/s (searched 2 settings in 6.04 s; "
         "the layout's own 4 threads, 16 in flight, 1 MiB requests: 1.00 GB/s)"
     )
-    assert say_search(search.model_copy(update={"chosen": own})) == (
+    assert format_search(search.model_copy(update={"chosen": own})) == (
         "4 threads, 16 in flight, 1 MiB requests: 1.00 GB/s (searched 2 settings in 6.04 s; "
         "none proved faster than these, the layout's own)"
     )
-    assert say_search(SettingSearch(reason="no time")) == (
+    assert format_search(SettingSearch(reason="no time")) == (
         "the layout's own threads, depth and request size, not searched: no time"
     )
     said = str(ReadSetting(num_threads=1, in_flight=16, request_bytes=192 * 1024))
     assert said == "1 thread, 16 in flight, 192 KiB requests"
 
 
-def search_on_disk(setup: Setup, scratch: Path, job_seconds: float = 60) -> dict[str, SettingSearch]:
+def search_on_disk(setup: ResolvedPlan, scratch: Path, job_seconds: float = 60) -> dict[str, SettingSearch]:
     clock = MonotonicClock()
     stores = create_stores(setup, plan_stores(setup, scratch, longest=1024))
     job = SearchJob(setup.plan, stores, 1024, choose_the_other, clock.now_s() + job_seconds)
@@ -218,7 +218,7 @@ def search_on_disk(setup: Setup, scratch: Path, job_seconds: float = 60) -> dict
 
 def test_trials_read_the_runs_files_cold_under_the_settings_asked_for(wide: str, tmp_path: Path) -> None:
     plan = plan_of(wide, working_set_bytes=128 * MIB, num_rounds=1, seed=7)
-    found = search_on_disk(work_out(plan), tmp_path)
+    found = search_on_disk(resolve_plan(plan), tmp_path)
     search = found["posix/best"]
     assert (search.chosen, search.reason) == (CHOSEN, "asked to, with seed 7")
     default = ReadSetting(num_threads=4, in_flight=1, request_bytes=4 * MIB)
@@ -231,7 +231,7 @@ def test_trials_read_the_runs_files_cold_under_the_settings_asked_for(wide: str,
 
 def test_a_search_without_time_for_two_dozen_reads_is_none(wide: str, tmp_path: Path) -> None:
     plan = plan_of(wide, working_set_bytes=128 * MIB, num_rounds=1)
-    search = search_on_disk(work_out(plan), tmp_path, job_seconds=1e-3)["posix/best"]
+    search = search_on_disk(resolve_plan(plan), tmp_path, job_seconds=1e-3)["posix/best"]
     assert search.chosen is None
     assert "too long for a search within 0 s" in search.reason
 
@@ -259,12 +259,12 @@ def test_every_round_of_a_sweep_reads_as_the_search_chose_and_a_resumed_one_too(
 ) -> None:
     avoid_memory(tmp_path)
     plan = plan_of(wide, tokens=(512,), num_samples=1, budget_s=300, working_set_bytes=64 * MIB, layers="all")
-    hands = Hands(policy=all_lengths, search=choose_the_other, observer=Interrupting(3))
+    hands = SweepHooks(policy=all_lengths, search=choose_the_other, observer=Interrupting(3))
     folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands)
     stopped = read_run(folder)
     assert (stopped.state, stopped.searches["posix/best"].chosen) == ("interrupted", CHOSEN)
     assert stopped.plan == plan
-    hands = Hands(policy=all_lengths, search=never, observer=Silent())
+    hands = SweepHooks(policy=all_lengths, search=never, observer=Silent())
     resume_sweep(folder, data_dir=tmp_path, hands=hands)
     run, (samples, _) = read_run(folder), read_samples(folder)
     assert (run.state, run.searches) == ("complete", stopped.searches)
@@ -284,9 +284,9 @@ def test_closing_text_and_report_list_what_was_searched_beside_the_checks() -> N
 
 def test_the_time_of_the_search_is_left_out_of_what_the_rounds_are_planned_with() -> None:
     plan = plan_of(loads=(LoadSpec(backend="simulated"),), simulation={}, budget_s=100)
-    setup, clock = work_out(plan), VirtualClock()
+    setup, clock = resolve_plan(plan), VirtualClock()
     assert plan.simulation is not None
-    site = Site(
+    site = MeasurementSession(
         clock,
         SimulatedSource(plan.simulation, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n)),
         None,
@@ -294,7 +294,7 @@ def test_the_time_of_the_search_is_left_out_of_what_the_rounds_are_planned_with(
     )
 
     def longest(search_s: float) -> int:
-        findings = look_ahead(setup, site, start_s=clock.now_s(), checked=frozenset(), observer=Silent())
+        findings = preflight(setup, site, start_s=clock.now_s(), checked=frozenset(), observer=Silent())
         rounds = prepare_rounds(
             setup, site, make_run(plan=plan, series=setup.series), findings=findings, start_s=clock.now_s(),
             samples=[], search_s=search_s, observer=Silent(),
@@ -310,7 +310,7 @@ GIB = 2**30
 
 
 def space_of(*, memory_bytes: int = 64 * GIB, **asked: object) -> SearchSpace:
-    (load,) = work_out(Plan(model="qwen3-8b", loads=(LoadSpec.model_validate(asked),))).loads
+    (load,) = resolve_plan(Plan(model="qwen3-8b", loads=(LoadSpec.model_validate(asked),))).loads
     return make_space(load, available_bytes=memory_bytes)
 
 
@@ -362,7 +362,7 @@ def test_copies_from_memory_have_threads_alone() -> None:
 def test_request_sizes_that_read_a_chunk_alike_are_one() -> None:
     # 16 tokens of Qwen3-0.6B in bfloat16 are 1.8 MB: from 2 MiB on a chunk is one read
     plan = Plan(model="qwen3-0.6b", loads=(LoadSpec(chunk_tokens=16),))
-    (load,) = work_out(plan).loads
+    (load,) = resolve_plan(plan).loads
     space = make_space(load, available_bytes=64 * GIB)
     assert values(space, "request_bytes") == [256 * 1024, 512 * 1024, MIB, 4 * MIB]
 

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from kvio.backends import find_backend
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.loading.blocks import KVBlocks
 from kvio.loading.loader import ChunkLoader
 from kvio.loading.read_plan import ChunkRead, plan_jobs
@@ -43,7 +43,7 @@ def _read(backend: str, files: FileSet, *, depth: int, jobs: Sequence[ChunkRead]
     kind = find_backend(backend)
     per_thread = min(depth, kind.most_in_flight)
     geometry = geometry_of(files.request_bytes, num_threads=depth // per_thread, queue_depth=per_thread)
-    setting = BackendSetting(direct=True, queue_depth=per_thread)
+    setting = BackendConfig(direct=True, queue_depth=per_thread)
     loader = ChunkLoader(geometry, lambda: kind.make(setting), device=blocks.device, now_s=time.monotonic)
     try:
         began_s = time.monotonic()

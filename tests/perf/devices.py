@@ -3,18 +3,18 @@
 import time
 from functools import cache
 
-from bench.measure.setup import work_out
-from bench.measure.worker.model_session import Workbench, open_workbench
+from bench.measure.setup import resolve_plan
+from bench.measure.worker.model_session import ModelSession, open_model_session
 from bench.measure.worker.preflight_checks import SLOW_DTYPE_RATIO, compare_rates, decide_layers
 from bench.record.plan import Plan
 
 
-def open_bench(model: str, dtype: str, *, tokens: int, layers: str) -> Workbench:
+def open_bench(model: str, dtype: str, *, tokens: int, layers: str) -> ModelSession:
     """A model under the plan's defaults, with room for `tokens`."""
     plan = Plan.model_validate({"model": model, "dtype": dtype, "layers": layers})
-    setup = work_out(plan)
+    setup = resolve_plan(plan)
     built = decide_layers(setup, (tokens,))
-    return open_workbench(setup, layers=built, longest=tokens, now_s=time.monotonic, seed=0)
+    return open_model_session(setup, layers=built, longest=tokens, now_s=time.monotonic, seed=0)
 
 
 @cache

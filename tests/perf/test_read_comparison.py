@@ -27,7 +27,7 @@ NUM_REPETITIONS = int(os.environ.get("KVCROSS_READ_REPETITIONS", "8"))
 SIZES = {"128KiB": 128 << 10, "512KiB": 512 << 10, "1MiB": 1 << 20, "4MiB": 4 << 20, "32MiB": 32 << 20}
 DEPTHS = (1, 4, 16, 32)
 MIN_REQUEST_BYTES = 1 << 20  # from here on we must keep up
-LEAST_AGAINST_FIO, LEAST_AGAINST_PEERS = 0.97, 1.0
+MIN_AGAINST_FIO, MIN_AGAINST_PEERS = 0.97, 1.0
 OUR_TEAMS = ("kvcross", "kvcross-blocks")
 TEAMS = {contender.name: contender.team for contender in CONTENDERS}
 
@@ -127,5 +127,5 @@ def test_our_best_reads_keep_up_with_the_best_of_each_peer(
 
 def _is_behind(one: Comparison) -> bool:
     """True where even the upper end of the interval is too low."""
-    least = LEAST_AGAINST_FIO if one.theirs == "fio" else LEAST_AGAINST_PEERS
+    least = MIN_AGAINST_FIO if one.theirs == "fio" else MIN_AGAINST_PEERS
     return (one.ratio if one.ratio_high is None else one.ratio_high) < least

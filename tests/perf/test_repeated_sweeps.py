@@ -20,7 +20,7 @@ from bench.record.samples_csv import read_samples
 from tests.perf.pairs import PERF_RESULTS
 
 NUM_PAIRS = 10
-FEWEST_OVERLAPS = 9
+MIN_OVERLAPS = 9
 BUDGET = "30s"
 LAYOUT = "sglang-layer-first"
 CHUNK_TOKENS = 16  # lengths well below the crossing can be measured, too
@@ -117,4 +117,4 @@ def test_intervals_of_two_sweeps_overlap(benchmark: BenchmarkFixture, tmp_path: 
     }
     PERF_RESULTS.mkdir(parents=True, exist_ok=True)
     write_text_safely(PERF_RESULTS / "repeated-sweeps.json", json.dumps(content, indent=1) + "\n")
-    assert overlaps >= FEWEST_OVERLAPS
+    assert overlaps >= MIN_OVERLAPS

@@ -26,7 +26,7 @@ NUM_REFERENCES = int(float(os.environ.get("KVCROSS_REFERENCES", 4e6)))
 BLOCKS = 25  # of a request: 20 of its conversation, 5 of its own
 TURNS = 8
 BASE_BYTES = 600_000_000  # interpreter, numpy, pandas, matplotlib, numba with its compiled code, pieces
-MOST_BYTES_PER_REFERENCE = 48.0
+MAX_BYTES_PER_REFERENCE = 48.0
 
 
 def write_trace(path: Path, num_references: int) -> None:
@@ -90,4 +90,4 @@ def test_memory_grows_by_bytes_and_not_by_objects(
     }
     benchmark.extra_info.update(facts)
     write_text_safely(PERF_RESULTS / f"reuse-scale-{policy}.json", json.dumps(facts, indent=1) + "\n")
-    assert per_reference < MOST_BYTES_PER_REFERENCE
+    assert per_reference < MAX_BYTES_PER_REFERENCE

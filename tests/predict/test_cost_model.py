@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bench.catalog.devices.device_catalog import Devices, read_devices
 from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.resolve import read_catalogue, resolve_model
-from bench.predict.bounded import Spread
+from bench.predict.bounded import Bounded
 from bench.predict.cost_model import CostModel, EngineCosts, prefill_work, touched_params
 from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.prediction import answer, find_marginal, find_whole
@@ -35,12 +35,12 @@ def _machine(
         layout=geometry.layout(kv_dtype, num_gpus),
         num_gpus=num_gpus,
         weight_bytes=2.0,
-        compute=ComputeRates(Spread(gemm), {1024: 0.8 * gemm}),
+        compute=ComputeRates(Bounded(gemm), {1024: 0.8 * gemm}),
         engine=EngineCosts(),
         memory_bytes_per_s=None,
         peer_bytes_per_s=None,
         link=None,
-        storage=Spread(storage),
+        storage=Bounded(storage),
     )
 
 
@@ -111,14 +111,14 @@ def test_one_token_of_a_mixture_reads_its_active_experts_and_many_tokens_read_al
 
 def test_small_copies_cost_their_number_besides_their_bytes() -> None:
     engine = EngineCosts(copy_s=10e-6, block_tokens=16)
-    model = replace(_machine(), storage=None, link=Spread(50e9), engine=engine)
+    model = replace(_machine(), storage=None, link=Bounded(50e9), engine=engine)
     assert model.move_s(1601) == pytest.approx(1600 * 131_072 / 50e9 + 100 * 10e-6)
 
 
 def test_the_host_link_limits_a_storage_that_is_faster() -> None:
-    model = replace(_machine(storage=100e9), link=Spread(50e9))
+    model = replace(_machine(storage=100e9), link=Bounded(50e9))
     assert model.move_s(8193) == pytest.approx(8192 * 131_072 / 50e9)
-    assert replace(model, storage=Spread(10e9)).move_s(8193) == pytest.approx(8192 * 131_072 / 10e9)
+    assert replace(model, storage=Bounded(10e9)).move_s(8193) == pytest.approx(8192 * 131_072 / 10e9)
 
 
 def test_two_all_reduces_a_layer_pass_the_activations_between_the_ranks() -> None:
@@ -142,7 +142,7 @@ def test_at_the_break_even_bandwidth_both_arms_tie() -> None:
     model = replace(_machine(), memory_bytes_per_s=2e12)
     point = answer(model, [4096]).points[0]
     assert point.break_even_bytes_per_s is not None
-    tied = replace(model, storage=Spread(point.break_even_bytes_per_s))
+    tied = replace(model, storage=Bounded(point.break_even_bytes_per_s))
     assert tied.load_s(4096) == pytest.approx(tied.recompute_s(4096), rel=1e-9)
 
 
@@ -248,7 +248,7 @@ def test_four_drives_are_four_times_as_fast_and_their_striping_is_supposed() -> 
     model = build_model(
         resolve_model("llama-3.1-8b"), MachineSpec(gpu="H100", storage="4x CM7-R"), read_devices()
     )
-    assert model.storage == Spread(4 * 13.5e9)
+    assert model.storage == Bounded(4 * 13.5e9)
     assert any("striped without loss" in notice for notice in model.notices)
 
 

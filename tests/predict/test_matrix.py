@@ -16,7 +16,7 @@ from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.resolve import describe_config, read_catalogue, resolve_model
 from bench.cli.matrix_command import CURVE_COLUMNS, matrix
 from bench.estimate.results import Crossing, Estimate, SweetSpot
-from bench.predict.bounded import Spread
+from bench.predict.bounded import Bounded
 from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.matrix import (
     MatrixCell,
@@ -33,7 +33,7 @@ from bench.record.plan import PlanError
 from bench.record.run import write_run
 from bench.record.samples_csv import SampleWriter
 from bench.record.units import round_digits
-from bench.report.figures.matrix_figure import count_missing, draw_curves, draw_matrix, say_cell
+from bench.report.figures.matrix_figure import count_missing, draw_curves, draw_matrix, format_cell
 from bench.report.result_files import PlaceError
 from tests.helpers.commands import ROOT
 from tests.helpers.sweeps import make_run, make_samples
@@ -65,7 +65,7 @@ def test_the_curve_of_bandwidth_runs_through_the_crossovers() -> None:
     cost = build_model(LLAMA, MachineSpec("H100", bytes_per_s=1e9), read_devices())
     curve = trace_bandwidth(cost, "llama-3.1-8b", "h100", longest=131_072)
     middle = len(curve.tokens) // 2
-    (crossing,) = find_whole(replace(cost, storage=Spread(curve.bytes_per_s[middle])), 64, 131_072)
+    (crossing,) = find_whole(replace(cost, storage=Bounded(curve.bytes_per_s[middle])), 64, 131_072)
     assert crossing.tokens.value == pytest.approx(curve.tokens[middle], rel=0.002)
     assert list(curve.bytes_per_s) == sorted(curve.bytes_per_s, reverse=True)
 
@@ -138,7 +138,7 @@ def test_a_curve_that_folds_back_is_drawn_in_two_branches_that_say_who_wins() ->
     assert curve.tokens[low][-1] == curve.tokens[high][0]  # the turn belongs to both
     for wins_beyond, where in curve.branches():
         middle = (where.start + where.stop) // 2
-        gap = gap_whole(replace(cost, storage=Spread(curve.bytes_per_s[middle])))
+        gap = gap_whole(replace(cost, storage=Bounded(curve.bytes_per_s[middle])))
         n = curve.tokens[middle]
         assert (gap(0.9 * n) < 0 < gap(1.1 * n)) if wins_beyond else (gap(1.1 * n) < 0 < gap(0.9 * n))
     axes = Figure().subplots()
@@ -224,7 +224,7 @@ def test_a_cell_is_undecided_where_a_prediction_is() -> None:
     notices = answer(cost, [1024], longest=131_072).spots[0].notices
     assert cell.undecided == "multiple_crossings within the bounds too"
     assert f"undecided: {cell.undecided}" in notices
-    assert say_cell(cell) == "3,200?"
+    assert format_cell(cell) == "3,200?"
     alone = _cell("llama-3.1-8b", "L40S", "pm9a3")
     assert (alone.crossover_low_tokens, alone.undecided) == (None, "load_always_wins within the bounds too")
 
@@ -235,7 +235,7 @@ def test_a_cell_has_every_crossing_with_its_direction() -> None:
     assert (cell.verdict, below, beyond) == ("multiple_crossings", False, True)
     assert first == pytest.approx(664, abs=1)
     assert last == pytest.approx(cell.crossover_tokens, rel=1e-5)
-    assert say_cell(cell) == "<664,\n>117,000"
+    assert format_cell(cell) == "<664,\n>117,000"
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_measured_cell_says_its_crossings_in_whole_tokens(
     )
     spot = SweetSpot("posix", "whole", "p50", verdict, None, found, reason="why")  # type: ignore[arg-type]
     cell = with_spot(MatrixCell("measured", "m", "d", "s"), spot)
-    assert say_cell(cell) == says
+    assert format_cell(cell) == says
     assert cell.undecided == ("why" if verdict == "inconclusive" else "")
 
 
@@ -372,4 +372,6 @@ def test_a_measured_cell_is_of_the_newest_sweep_of_its_setting_and_says_what_mak
     rows = pd.read_csv(tmp_path / "out/matrix.csv")
     (cell,) = rows[rows.origin == "measured"].to_dict("records")
     assert cell["suspect"] == "other_revision"
-    assert say_cell(MatrixCell("measured", "m", "d", "s", crossover_tokens=2000.0, suspect="x")) == "2,000!"
+    assert (
+        format_cell(MatrixCell("measured", "m", "d", "s", crossover_tokens=2000.0, suspect="x")) == "2,000!"
+    )

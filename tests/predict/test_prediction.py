@@ -17,7 +17,7 @@ from bench.estimate.results import Estimate
 from bench.predict.cost_model import CostModel
 from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.matrix import choose_ranks
-from bench.predict.memory_fit import fitting_tokens, memory_of, say_length, say_room
+from bench.predict.memory_fit import fitting_tokens, format_length, format_room, memory_of
 from bench.predict.prediction import answer, faster_arm, find_marginal, find_whole, point_at
 from bench.report.text.prediction_text import answer_text
 from tests.helpers.sweeps import find_plain
@@ -131,9 +131,9 @@ def test_weights_that_leave_nothing_leave_room_for_no_token() -> None:
     cost = build_model(LLAMA, MachineSpec("L4", bytes_per_s=1e9), read_devices())
     weights = 2 * LLAMA.geometry.params_total
     assert fitting_tokens(cost, weights) == 0
-    assert "at most 0 tokens do" in say_room(cost, 64, weights)[0]
+    assert "at most 0 tokens do" in format_room(cost, 64, weights)[0]
     assert fitting_tokens(cost, None) is None
-    assert say_room(cost, 10**9, None) == ()
+    assert format_room(cost, 10**9, None) == ()
 
 
 def test_a_prediction_beyond_the_memory_says_how_many_tokens_fit() -> None:
@@ -150,7 +150,7 @@ def test_a_prediction_beyond_the_context_of_the_model_says_so() -> None:
     due = "the model is made for 131,072 tokens; longer prefixes are modelled all the same"
     assert due in _notices(*asked, "131073")
     assert due not in _notices(*asked, "131072")
-    assert say_length(LLAMA.geometry, 131_073) == (due,)
+    assert format_length(LLAMA.geometry, 131_073) == (due,)
 
 
 def test_a_prediction_from_a_sweep_beyond_the_context_of_the_model_says_so() -> None:

@@ -6,7 +6,7 @@ from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.fields import CatalogError
 from bench.predict.rowdoubts import find_doubts
 from bench.predict.rownames import find_model, named_weights
-from bench.predict.rowtier import RowTier, drive_name, read_tier, say_unstated
+from bench.predict.rowtier import RowTier, drive_name, format_unstated, read_tier
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_rate_in_bits_is_an_eighth_in_bytes(words: str) -> None:
 )
 def test_a_tier_without_a_rate_says_what_is_missing(words: str, says: str) -> None:
     assert read_tier(words, None) == RowTier()
-    assert says in say_unstated(words)
+    assert says in format_unstated(words)
 
 
 @pytest.mark.parametrize(

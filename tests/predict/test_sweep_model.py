@@ -14,13 +14,13 @@ from bench.__main__ import main
 from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.resolve import resolve_model
 from bench.estimate.analysis import analyse
-from bench.estimate.fits import say_factor
+from bench.estimate.fits import format_factor
 from bench.estimate.results import Analysis
-from bench.predict.bounded import Spread
+from bench.predict.bounded import Bounded
 from bench.predict.calibrate import Anchor, CalibrationError, fit_arm
 from bench.predict.curve import MeasuredCurve
 from bench.predict.prediction import answer
-from bench.predict.sweep_model import SweepModel, fit_beyond, fit_sweep, usable_points
+from bench.predict.sweep_model import SweepModel, extrapolating_model, fit_sweep, usable_points
 from bench.record.run import RunRecord, read_run
 from bench.record.sample import Sample
 from bench.record.samples_csv import read_samples
@@ -104,7 +104,7 @@ def test_the_bounds_of_a_modelled_crossover_hold_the_measured_one() -> None:
 
 def test_another_storage_changes_only_the_time_to_read() -> None:
     plain = _fit(PLAIN)
-    other = plain.with_storage("one of 28 MB/s", Spread(28e6))
+    other = plain.with_storage("one of 28 MB/s", Bounded(28e6))
     assert other.recompute_s(512) == plain.recompute_s(512)
     assert other.fixed_s(512) == plain.fixed_s(512)
     assert other.move_s(512) == pytest.approx(511 * 229_376 / 28e6)
@@ -114,7 +114,7 @@ def test_another_storage_changes_only_the_time_to_read() -> None:
 def test_the_load_under_a_limit_is_predicted_from_the_plain_drive_within_5_percent() -> None:
     limit = _read(LIMITED)[0].plan.limit_bytes_per_s
     assert limit is not None
-    other = _fit(PLAIN).with_storage("the limited one", Spread(limit))
+    other = _fit(PLAIN).with_storage("the limited one", Bounded(limit))
     points = [one for one in usable_points(*_read(LIMITED)) if one.load_s is not None]
     assert len(points) >= 4
     for point in points:
@@ -124,7 +124,7 @@ def test_the_load_under_a_limit_is_predicted_from_the_plain_drive_within_5_perce
 
 
 def test_a_crossing_outside_of_what_was_measured_says_that_it_is_extrapolated() -> None:
-    slow = _fit(PLAIN).with_storage("one of 25 MB/s", Spread(25e6))
+    slow = _fit(PLAIN).with_storage("one of 25 MB/s", Bounded(25e6))
     shortest, longest = slow.measured
     crossings = answer(slow, [512], longest=8 * longest, measured=slow.measured).spots[0].crossings
     assert crossings
@@ -190,7 +190,7 @@ SWEEP = find_plain()
 
 def _fitted() -> tuple[RunRecord, Analysis, SweepModel]:
     run, (samples, _) = read_run(SWEEP), read_samples(SWEEP)
-    model, doubt = fit_beyond(run, samples)
+    model, doubt = extrapolating_model(run, samples)
     assert model is not None and doubt == ""
     return run, analyse(run, samples), model
 
@@ -240,8 +240,8 @@ def test_an_extrapolated_throughput_has_the_bounds_of_the_model_and_says_the_fac
 
 def test_the_factor_names_both_ends() -> None:
     said = "2,048 tokens are 2 times the longest length measured; 32 tokens are 1/2 of the shortest length measured"
-    assert say_factor([32, 100, 2048], (64, 1024)) == said
-    assert say_factor([64, 1024], (64, 1024)) is None
+    assert format_factor([32, 100, 2048], (64, 1024)) == said
+    assert format_factor([64, 1024], (64, 1024)) is None
 
 
 WAY = Way("posix", bytes_per_s=2e9, fixed_s=0.02)
@@ -272,7 +272,7 @@ def test_the_model_of_a_sweep_moves_the_bytes_of_all_ranks() -> None:
     one, two = (fit_sweep(make_tier_run([WAY], tensor_parallel=n), samples, GEOMETRY) for n in (1, 2))
     assert two.num_bytes(1001) == 2 * 1000 * RANK_TOKEN_BYTES == one.num_bytes(1001)
     assert "(bfloat16, 2 ranks)" in two.label
-    other = two.with_storage("another", Spread(2e9))
+    other = two.with_storage("another", Bounded(2e9))
     assert other.move_s(1001) == pytest.approx(2 * 1000 * RANK_TOKEN_BYTES / 2e9)
     assert two.move_s(4000) == pytest.approx(one.move_s(4000))  # as measured, however its bytes are counted
 

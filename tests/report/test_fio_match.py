@@ -10,7 +10,7 @@ import pytest
 
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Estimate, Point
-from bench.measure.setup import work_out
+from bench.measure.setup import resolve_plan
 from bench.record.plan import LoadSpec, Plan
 from bench.record.run import RunRecord, SeriesInfo
 from bench.record.sample import Sample
@@ -18,10 +18,10 @@ from bench.report.fio import FioError, FioFigures, compare_fio, read_fio, split_
 from bench.report.fio_match import (
     FioReading,
     differences,
+    format_alike,
+    format_job,
     most_reads_by_length,
     reading_of,
-    say_alike,
-    say_job,
 )
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.fio_job import plain_name, read_description, write_job
@@ -61,7 +61,7 @@ def _as_fio_says(text: str, path: Path) -> FioReading:
 @pytest.mark.parametrize("layout", PRESETS)
 @pytest.mark.parametrize("model", ["qwen3-8b", "gpt-oss-20b"])
 def test_the_job_of_a_layout_reads_as_a_sweep_of_that_layout(tmp_path: Path, layout: str, model: str) -> None:
-    setup = work_out(Plan(model=model, loads=(LoadSpec(backend="posix", preset=layout),)))
+    setup = resolve_plan(Plan(model=model, loads=(LoadSpec(backend="posix", preset=layout),)))
     (load,) = setup.loads
     job = write_job(
         load.geometry,
@@ -100,7 +100,7 @@ def test_each_difference_is_said(change: dict[str, object], said: str) -> None:
 
 
 def test_a_job_whose_block_size_was_changed_no_longer_says_what_it_reads(tmp_path: Path) -> None:
-    setup = work_out(Plan(model="qwen3-8b", loads=(LoadSpec(backend="posix", preset="lmcache"),)))
+    setup = resolve_plan(Plan(model="qwen3-8b", loads=(LoadSpec(backend="posix", preset="lmcache"),)))
     text = write_job(
         setup.loads[0].geometry,
         model="m",
@@ -318,12 +318,12 @@ def test_the_reads_are_the_most_of_those_samples_that_count_and_of_one_rank() ->
 
 def test_the_job_for_a_series_keeps_its_depth_and_says_when_loads_make_too_few_reads() -> None:
     run, _ = _sweep()
-    assert "--queue-depth 4" in say_job(run, SERIES)
-    assert say_alike(run, SERIES, 4) == f"a job that does: {say_job(run, SERIES)}"
-    assert say_alike(run, SERIES, 1) == (
+    assert "--queue-depth 4" in format_job(run, SERIES)
+    assert format_alike(run, SERIES, 4) == f"a job that does: {format_job(run, SERIES)}"
+    assert format_alike(run, SERIES, 1) == (
         "a job that does, once a load makes the 4 reads that may be in flight (it makes 1: sweep longer prefixes): "
-        f"{say_job(run, SERIES)}"
+        f"{format_job(run, SERIES)}"
     )
     suffix = run.model_copy(update={"plan": run.plan.model_copy(update={"suffix_tokens": 256})})
-    assert "(it makes 1: sweep a longer suffix): " in say_alike(suffix, SERIES, 1)
+    assert "(it makes 1: sweep a longer suffix): " in format_alike(suffix, SERIES, 1)
     assert reading_of(run, SERIES, 1).in_flight == 4

@@ -28,7 +28,7 @@ from bench.sizing.drives import Drive
 from bench.sizing.size_scenario import find_media
 from bench.sizing.sizing_tables import ratio_table, size_tables
 from bench.sizing.throughput import Throughput
-from bench.sizing.tokencost import Keeping
+from bench.sizing.tokencost import StorageTierCost
 
 LLAMA = Cache(resolve_model("llama-3.3-70b"))
 FLOPS = work_in_flops(LLAMA.model.geometry)
@@ -64,7 +64,9 @@ def test_costs_on_a_log_axis_are_dots_with_their_values_and_no_bars() -> None:
 
 def test_memory_holds_nothing_but_kv_unless_an_occupancy_says_so() -> None:
     given = {"dram_gb": 4.0, "ssd_gb": None, "lifetime_years": 5.0}
-    assert find_media(**given, occupancy=1.0) == (Keeping("DRAM", 4.0, lifetime_years=5.0, occupancy=1.0),)
+    assert find_media(**given, occupancy=1.0) == (
+        StorageTierCost("DRAM", 4.0, lifetime_years=5.0, occupancy=1.0),
+    )
     assert signature(size).parameters["occupancy"].default == 1.0
 
 

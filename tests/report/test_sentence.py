@@ -13,12 +13,12 @@ from bench.record.plan import Plan, SimulationSpec
 from bench.record.run import RunRecord
 from bench.record.sample import Sample
 from bench.report.figures.crossover_figure import caption
-from bench.report.figures.labels import say_spot as say_beside
+from bench.report.figures.labels import format_spot as format_beside
 from bench.report.html import render_report, spot_grid, tier_grid, tile_answers
 from bench.report.notice_text import suspect_codes
 from bench.report.run_facts import storage_name
 from bench.report.text.main_answer import is_sound
-from bench.report.text.sentence import describe_answer, say_arms, say_repeats, sentence, short_answer
+from bench.report.text.sentence import describe_answer, format_arms, format_repeats, sentence, short_answer
 from tests.helpers.sweeps import make_analysis, make_notice, make_run, make_samples, make_spot
 from tests.helpers.tier_sweeps import DISK, MEMORY, OBJECTS, make_tier_run, make_tier_samples
 
@@ -104,7 +104,7 @@ def test_load_may_win_only_below() -> None:
     assert "is faster than recomputing it only below C* = 7,208 tokens" in say(crossings=(crossing,))
     falling = make_spot(crossings=(crossing,))
     assert short_answer(falling) == "C* = 7,208 tokens (load wins below)"
-    assert say_beside(falling) == "C* = 7,208 (load wins below)"
+    assert format_beside(falling) == "C* = 7,208 (load wins below)"
     rising = Crossing(Estimate(20e3), (16384, 32768), load_wins_beyond=True)
     several = make_spot(verdict="multiple_crossings", crossings=(crossing, rising))
     assert short_answer(several) == "C*: load wins below 7,208 and beyond 20,000 tokens"
@@ -292,12 +292,12 @@ def test_arms_of_different_rounds_have_no_round_in_common() -> None:
     ],
 )
 def test_p_star_is_said_of_the_tokens_that_were_timed(suffix_tokens: int, said: tuple[str, str]) -> None:
-    assert say_arms(_run(suffix_tokens), "posix/best") == said
+    assert format_arms(_run(suffix_tokens), "posix/best") == said
 
 
 def test_a_simulated_drive_gives_the_tokens_alone() -> None:
     run = _run().model_copy(update={"plan": Plan(model="m", suffix_tokens=64, simulation=SimulationSpec())})
-    assert say_arms(run, "posix/best")[0] == "loading the next 64 tokens"
+    assert format_arms(run, "posix/best")[0] == "loading the next 64 tokens"
 
 
 def test_sentence_caption_table_and_page_name_the_suffix() -> None:
@@ -327,33 +327,34 @@ def _thinned() -> list[Sample]:
 
 
 def test_equal_rounds_and_samples_are_said_once() -> None:
-    assert say_repeats(make_run(), make_samples()) == "6 rounds × 3 samples"
-    assert say_repeats(make_run(), make_samples(), crossings=(CROSSING,)) == "6 rounds × 3 samples"
-    assert say_repeats(make_run(), make_samples(num_rounds=1, num_samples=1)) == "1 round × 1 sample"
-    assert say_repeats(make_run(), []) == "0 rounds × 0 samples"
+    assert format_repeats(make_run(), make_samples()) == "6 rounds × 3 samples"
+    assert format_repeats(make_run(), make_samples(), crossings=(CROSSING,)) == "6 rounds × 3 samples"
+    assert format_repeats(make_run(), make_samples(num_rounds=1, num_samples=1)) == "1 round × 1 sample"
+    assert format_repeats(make_run(), []) == "0 rounds × 0 samples"
 
 
 def test_lengths_that_differ_give_a_range_and_a_crossing_its_own_lengths() -> None:
     run, samples = make_run(), _thinned()
-    assert say_repeats(run, samples) == "2 to 6 rounds × 2 to 3 samples"
+    assert format_repeats(run, samples) == "2 to 6 rounds × 2 to 3 samples"
     # the rounds without load at 4,096 tokens have 2,048 and 8,192 around the crossing
-    near = say_repeats(run, samples, crossings=(CROSSING,))
+    near = format_repeats(run, samples, crossings=(CROSSING,))
     assert near == "6 rounds × 2 to 3 samples around the crossing"
     far = replace(CROSSING, tokens=Estimate(12_000.0))
-    assert say_repeats(run, samples, crossings=(far,)) == "6 rounds × 3 samples around the crossing"
-    assert say_repeats(run, samples, crossings=(far, far)).endswith(" around the crossings")
+    assert format_repeats(run, samples, crossings=(far,)) == "6 rounds × 3 samples around the crossing"
+    assert format_repeats(run, samples, crossings=(far, far)).endswith(" around the crossings")
 
 
 def test_rounds_that_lie_on_one_side_of_the_crossing_tell_nothing_of_it() -> None:
     between = replace(CROSSING, tokens=Estimate(2950.0))
     samples = [s for s in make_samples() if s.case.prefix_tokens in {2048, 4096} or s.round < 1]
-    said = say_repeats(make_run(), samples, crossings=(between,))
+    said = format_repeats(make_run(), samples, crossings=(between,))
     assert said == "6 rounds × 3 samples around the crossing"
     assert (
-        say_repeats(make_run(), samples, crossings=(CROSSING,)) == "1 round × 3 samples around the crossing"
+        format_repeats(make_run(), samples, crossings=(CROSSING,))
+        == "1 round × 3 samples around the crossing"
     )
     outside = replace(CROSSING, extrapolated=True)
-    assert say_repeats(make_run(), samples, crossings=(outside,)) == "1 to 6 rounds × 3 samples"
+    assert format_repeats(make_run(), samples, crossings=(outside,)) == "1 to 6 rounds × 3 samples"
 
 
 def test_samples_that_do_not_count_and_rounds_of_one_arm_alone_are_not_counted() -> None:
@@ -362,14 +363,14 @@ def test_samples_that_do_not_count_and_rounds_of_one_arm_alone_are_not_counted()
         for s in make_samples(num_rounds=4)
         if s.case.arm == "load" or s.round != 1
     ]
-    assert say_repeats(make_run(), samples) == "2 rounds × 3 samples"
+    assert format_repeats(make_run(), samples) == "2 rounds × 3 samples"
 
 
 def test_a_series_has_its_own_rounds() -> None:
     run = make_tier_run((MEMORY, DISK))
     samples = [s for s in make_tier_samples((MEMORY, DISK)) if s.case.series != DISK.series or s.round < 4]
-    assert say_repeats(run, samples, series={DISK.series}) == "4 rounds × 1 sample"
-    assert say_repeats(run, samples, series={MEMORY.series}) == "6 rounds × 1 sample"
+    assert format_repeats(run, samples, series={DISK.series}) == "4 rounds × 1 sample"
+    assert format_repeats(run, samples, series={MEMORY.series}) == "6 rounds × 1 sample"
     analysis = analyse(run, samples)
     assert "4 to 6 rounds × 1 sample" in caption(run, samples, analysis)
     assert ", 6 rounds × 1 sample)" in describe_answer(run, samples, analysis)
@@ -377,5 +378,5 @@ def test_a_series_has_its_own_rounds() -> None:
 
 def test_samples_of_another_question_are_not_counted() -> None:
     samples = [*make_tier_samples((DISK,)), *make_tier_samples((DISK,), num_rounds=3, suffix_tokens=64)]
-    assert say_repeats(make_tier_run((DISK,)), samples) == "6 rounds × 1 sample"
-    assert say_repeats(make_tier_run((DISK,), suffix_tokens=64), samples) == "3 rounds × 1 sample"
+    assert format_repeats(make_tier_run((DISK,)), samples) == "6 rounds × 1 sample"
+    assert format_repeats(make_tier_run((DISK,), suffix_tokens=64), samples) == "3 rounds × 1 sample"

@@ -11,7 +11,7 @@ from bench.estimate.tiers import TierTable, make_tiers
 from bench.report.figures import crossover_figure as figures
 from bench.report.figures import tiers_figure
 from bench.report.frames import tier_frame
-from bench.report.text.tier_text import say_from, tier_rows, tier_title
+from bench.report.text.tier_text import format_from, tier_rows, tier_title
 from tests.helpers.tier_sweeps import DISK, MEMORY, NEVER, Way, make_tier_run, make_tier_samples
 
 RUN, SAMPLES = make_tier_run((NEVER,)), make_tier_samples((NEVER,))
@@ -45,7 +45,7 @@ def test_never_is_said_only_where_recompute_always_wins(
     table = make_tiers(RUN, SAMPLES, replace(analysis, spots=spots))
     (tier,) = table.tiers
     assert tier.from_tokens is None
-    assert say_from(table, tier) == said
+    assert format_from(table, tier) == said
     assert tier_rows(RUN, table)[0][-1] == said
 
 
@@ -57,7 +57,7 @@ def test_a_tier_that_is_fast_for_short_prefixes_only_is_not_said_to_be_never_fas
         for s in make_tier_samples((NEVER,), lengths=(500, 1000, 4000, 8000))
     ]
     table = make_tiers(RUN, samples, analyse(RUN, samples))
-    assert say_from(table, table.tiers[0]) == "only below 2,000"
+    assert format_from(table, table.tiers[0]) == "only below 2,000"
 
 
 NEAR = Way("uring", bytes_per_s=4e9, fixed_s=0.18, spread=0.2)  # beside DISK, a little faster in the median

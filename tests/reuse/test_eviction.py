@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.reuse import jit as compiled
-from bench.reuse.block_queue import Queues, make_queues
+from bench.reuse.block_queue import RankedQueues, make_queues
 from bench.reuse.eviction import POLICIES, Policy, replay, simulate
 from bench.reuse.jit import NumbaMissingError, kernel, require_compiled
 from bench.reuse.lru_curve import NEVER, find_lru_reach
@@ -213,7 +213,7 @@ def test_plain_loops_write_into_the_arrays_that_they_are_given(monkeypatch: pyte
     fixed.flags.writeable = False
 
     @kernel
-    def mark(queues: Queues, steps: np.ndarray, by: int) -> int:
+    def mark(queues: RankedQueues, steps: np.ndarray, by: int) -> int:
         queues.head[1] += by
         return int(steps[0] + steps[1])
 

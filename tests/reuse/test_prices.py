@@ -13,7 +13,7 @@ from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.resolve import resolve_model
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, Crossing, Estimate, SweetSpot, Verdict
-from bench.predict.bounded import Spread
+from bench.predict.bounded import Bounded
 from bench.predict.cost_model import CostModel
 from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.prediction import answer
@@ -242,7 +242,7 @@ def test_loading_never_saves_more_than_free_hits_and_more_with_a_faster_storage(
     hits = np.array([int(tokens * share) for tokens, share in requests])
     base = _machine(key=key, num_gpus=8)
     slow, fast = (
-        price_hits(inputs, hits, prices_of_model(replace(base, storage=Spread(rate)), longest=LONGEST))
+        price_hits(inputs, hits, prices_of_model(replace(base, storage=Bounded(rate)), longest=LONGEST))
         for rate in (bytes_per_s, bytes_per_s * faster)
     )
     for found in (slow, fast):

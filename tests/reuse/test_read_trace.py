@@ -97,7 +97,7 @@ def test_a_bad_line_is_named_with_its_number_or_counted(tmp_path: Path, bad: byt
 def test_a_line_without_end_is_refused_without_keeping_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read, "MOST_LINE_BYTES", 1000)
+    monkeypatch.setattr(read, "MAX_LINE_BYTES", 1000)
     path = tmp_path / "trace.jsonl"
     path.write_bytes(line() + b"\n" + b'{"a": "' + b"x" * 10_500 + b'"}\n' + line())
     with pytest.raises(TraceError, match="line 2: longer than 1000 bytes"):
@@ -268,7 +268,7 @@ def test_reading_more_than_plain_python_can_replay_stops_early(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(compiled, "numba", None)
-    monkeypatch.setattr(compiled, "MOST_PLAIN_REFERENCES", 3)
+    monkeypatch.setattr(compiled, "MAX_PLAIN_REFERENCES", 3)
     path = tmp_path / "trace.jsonl"
     path.write_text('{"timestamp": 0, "input_length": 2048, "output_length": 1, "hash_ids": [1, 2, 3, 4]}\n')
     with pytest.raises(compiled.NumbaMissingError, match="skipped: 4 block references need numba"):

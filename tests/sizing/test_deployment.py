@@ -20,7 +20,7 @@ from bench.sizing.deployment import Prices, Sizing
 from bench.sizing.drives import Drive, count_drives, dwpd_of_tbw, writes_per_day, years_of_life
 from bench.sizing.sizing_tables import ratio_table, size_tables
 from bench.sizing.throughput import Throughput, count_gpus, gpu_seconds_per_request, measured_throughput
-from bench.sizing.tokencost import Keeping, recompute_cost, reuses_per_day
+from bench.sizing.tokencost import StorageTierCost, recompute_cost, reuses_per_day
 
 LLAMA = Cache(resolve_model("llama-3.3-70b"))
 FLOPS = work_in_flops(LLAMA.model.geometry)
@@ -159,7 +159,7 @@ def test_drive_writes_per_day_and_the_years_until_the_rated_writes_are_used() ->
 def test_the_cost_of_a_million_reused_tokens() -> None:
     # 100 GPU-seconds per 1000 tokens at 3.6 an hour: 0.1 s x 0.001 x 1e6
     assert recompute_cost(0.1, 3.6) == pytest.approx(100)
-    dram = Keeping("DRAM", price_per_gb=3.65, lifetime_years=5, occupancy=0.5)
+    dram = StorageTierCost("DRAM", price_per_gb=3.65, lifetime_years=5, occupancy=0.5)
     # 1 MB: 0.001 GB x 3.65 / 0.5 / 1825 days = 4e-6 a day
     assert dram.token_day_cost(1e6) == pytest.approx(4e-6)
     assert dram.reused_cost(1e6, 2.0) == pytest.approx(2.0)
@@ -210,7 +210,7 @@ def test_recompute_is_charged_the_work_of_the_tokens_found_alone() -> None:
 
 
 def test_ssds_are_written_off_by_the_day_their_rated_writes_are_used() -> None:
-    media = (Keeping("SSD", 0.1, lifetime_years=50, occupancy=1.0),)
+    media = (StorageTierCost("SSD", 0.1, lifetime_years=50, occupancy=1.0),)
     day_bytes = 20 * 3200 * 327_680 * 86_400
     unknown, rated = (
         size_tables(
@@ -228,19 +228,19 @@ def test_ssds_are_written_off_by_the_day_their_rated_writes_are_used() -> None:
 
 
 def test_the_cost_of_ssd_counts_the_drives_that_endurance_makes_us_buy() -> None:
-    media = (Keeping("SSD", 0.1, lifetime_years=5, occupancy=1.0),)
+    media = (StorageTierCost("SSD", 0.1, lifetime_years=5, occupancy=1.0),)
     day_bytes = 20 * 3200 * 327_680 * 86_400
     drive = Drive(day_bytes // 10, None, 0.5, 5.0)
     found = size_tables(
         _sizing(stored_bytes=day_bytes, drive=drive, prices=Prices(None, media)), LLAMA, FLOPS
     )
     assert (_values(found["drives"])["drives"], _values(found["drives"])["drives for capacity"]) == (20, 10)
-    kept = Keeping("SSD", 0.1, lifetime_years=5, occupancy=0.5).reused_cost(327_680, 1.5)
+    kept = StorageTierCost("SSD", 0.1, lifetime_years=5, occupancy=0.5).reused_cost(327_680, 1.5)
     assert _values(found["cost"])["SSD, per million reused tokens"] == pytest.approx(kept)
 
 
 def test_costs_of_keeping_need_a_reuse_rate() -> None:
-    media = (Keeping("DRAM", 4.0, 5.0, 1.0),)
+    media = (StorageTierCost("DRAM", 4.0, 5.0, 1.0),)
     with pytest.raises(InputError, match="--reuse-per-day"):
         size_tables(_sizing(prices=Prices(None, media)), LLAMA, FLOPS)
     found = _values(size_tables(_sizing(prices=Prices(None, media, 3.0)), LLAMA, FLOPS)["cost"])
@@ -249,7 +249,7 @@ def test_costs_of_keeping_need_a_reuse_rate() -> None:
 
 @pytest.mark.parametrize("has_prices", [False, True], ids=["bare", "prices"])
 def test_the_figure_is_written_and_the_same_every_time(has_prices: bool, tmp_path: Path) -> None:
-    prices = Prices(3.6, (Keeping("DRAM", 4.0, 5.0, 1.0),), 3.0) if has_prices else Prices()
+    prices = Prices(3.6, (StorageTierCost("DRAM", 4.0, 5.0, 1.0),), 3.0) if has_prices else Prices()
     tables = size_tables(_sizing(prices=prices), LLAMA, FLOPS)
     for name in ("a.png", "b.png"):
         write_sizing_figure(tmp_path / name, tables)
@@ -262,7 +262,7 @@ def test_the_figure_is_written_and_the_same_every_time(has_prices: bool, tmp_pat
         (lambda: Throughput(0, 1, "x"), "measured throughput must be above 0"),
         (lambda: count_gpus(1, Throughput(1, 1, "x"), utilisation=0), "utilisation must be above 0"),
         (lambda: mean_request(10, 1.5), "hit ratio must be between 0 and 1"),
-        (lambda: Keeping("DRAM", -1, 5, 1), "price of a GB of DRAM must be above 0"),
+        (lambda: StorageTierCost("DRAM", -1, 5, 1), "price of a GB of DRAM must be above 0"),
         (lambda: _demand(rate=0.0), "requests per second must be above 0"),
     ],
     ids=["throughput", "utilisation", "ratio", "price", "rate"],

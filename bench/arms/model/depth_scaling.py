@@ -20,7 +20,7 @@ from bench.arms.model.memory import GIB, MemoryShortError
 from bench.catalog.models.geometry import LayerKind
 
 LAYERS_PER_KIND = 4  # at most: deep enough that t(k) dwarfs t(0), shallow enough for the memory of one device
-FEWEST_LAYERS = 2  # so that half of them can predict the other half
+MIN_LAYERS = 2  # so that half of them can predict the other half
 OUT_OF_CACHE_BYTES = (
     256 * 2**20
 )  # layers that fit in a last-level cache together would run faster than the real stack
@@ -136,7 +136,7 @@ def choose_layers(
     ):
         return everything
     wanted = -(-OUT_OF_CACHE_BYTES // max(1, min(layer_bytes)))
-    for count in range(min(max(wanted, FEWEST_LAYERS), LAYERS_PER_KIND), 0, -1):
+    for count in range(min(max(wanted, MIN_LAYERS), LAYERS_PER_KIND), 0, -1):
         kept = _first_of_each(kinds, count)
         needed = fixed_bytes + sum(layer_bytes[index] + kv_bytes for index in kept)
         if needed <= (available_bytes // 2 if count > 1 else available_bytes):

@@ -29,7 +29,7 @@ KINDS_OF_VALUE = {
 }
 
 
-def say_invalid(error: ValidationError, known: Iterable[str]) -> str:
+def format_invalid(error: ValidationError, known: Iterable[str]) -> str:
     """The field, what stands there, and what may; the first of several errors.
 
     Args:
@@ -43,10 +43,10 @@ def say_invalid(error: ValidationError, known: Iterable[str]) -> str:
     if first["type"] == "extra_forbidden":
         allowed = A_FIGURE if inside else ", ".join(sorted(known))
         return f"{where}: {inside[-1] if inside else 'there'} is no such field; allowed: {allowed}"
-    return f"{where}: {_say(first)}"
+    return f"{where}: {_format_message(first)}"
 
 
-def _say(first: Mapping[str, Any]) -> str:
+def _format_message(first: Mapping[str, Any]) -> str:
     kind, limits, value = first["type"], first.get("ctx", {}), first["input"]
     wanted = KINDS_OF_VALUE.get(kind.split("_")[0], "what this field takes")
     said = {

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from bench.catalog.devices.datasheet import Figures, Place, say_invalid
+from bench.catalog.devices.datasheet import Figures, Place, format_invalid
 from bench.catalog.devices.gpu_names import match_gpu
 from bench.catalog.models.fields import CatalogError
 
@@ -261,7 +261,7 @@ def _read_section(path: Path, section: Section, entries: object, place: Place) -
         except ValidationError as error:
             fields = KINDS[section].model_fields.items()
             known = [one.alias or name for name, one in fields if name != "key"]
-            raise CatalogError(f"{path}: {section}.{key}: {say_invalid(error, known)}") from error
+            raise CatalogError(f"{path}: {section}.{key}: {format_invalid(error, known)}") from error
     return found
 
 

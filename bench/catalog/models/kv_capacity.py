@@ -34,7 +34,7 @@ class StoredBytes:
     states: float = 0.0
 
 
-def say_states(state_bytes: float) -> tuple[str, ...]:
+def format_states(state_bytes: float) -> tuple[str, ...]:
     """That a store holds fewer tokens than its bytes say, where prefixes have states; nothing where they do not."""
     if state_bytes <= 0:
         return ()

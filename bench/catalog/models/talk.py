@@ -26,7 +26,7 @@ from bench.catalog.models.resolve import resolve_model
 
 MODELS = ("qwen3-8b", "llama-3.3-70b", "llama-3.1-405b")
 FACTOR_MODELS = ("llama-2-13b", *MODELS, "deepseek-v3", "llama-4-maverick")  # one of each kind of attention
-USERS_MODEL, LONGEST_MODEL, GPU_MODEL = "llama-3.3-70b", "llama-3.1-405b", "llama-2-13b"
+USERS_MODEL, MAX_MODEL, GPU_MODEL = "llama-3.3-70b", "llama-3.1-405b", "llama-2-13b"
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 CONTEXTS = (10_000, 100_000)
 USERS = (1, 100, 1_000, 10_000)
@@ -101,11 +101,11 @@ def _token_figures() -> list[TalkFigure]:
         )
         for cache in talk_caches()
     ]
-    longest = talk_caches([LONGEST_MODEL])[0].whole
+    longest = talk_caches([MAX_MODEL])[0].whole
     return [
         *found,
         TalkFigure(
-            f"KV of 1,000,000 tokens, {LONGEST_MODEL}",
+            f"KV of 1,000,000 tokens, {MAX_MODEL}",
             longest.bytes_at(1_000_000) / 1e9,
             "GB",
             f"1,000,000 x {longest.bytes_per_token} B / 1e9",

@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 
 from bench.catalog.models.resolve import Model
-from bench.measure.setup import Setup
+from bench.measure.setup import ResolvedPlan
 from bench.record.plan import PlanError
 from bench.record.run import RunRecord
 
 DIGEST_CHARS = 16  # of SHA-256, in hexadecimal
-MOST_HEADER_BYTES = 100_000_000  # of a safetensors file; source: the format's own limit
+MAX_HEADER_BYTES = 100_000_000  # of a safetensors file; source: the format's own limit
 
 
 def digest_config(model: Model) -> str:
@@ -35,7 +35,7 @@ def digest_weights(folder: str | None) -> str | None:
     return _digest(b"\0".join(parts))
 
 
-def compare_models(run: RunRecord, setup: Setup) -> list[str]:
+def compare_models(run: RunRecord, setup: ResolvedPlan) -> list[str]:
     """In what the model of a sweep differs from what its plan names now, each as "what: then, now".
 
     Sweeps before schema 4 have no digests, and are compared by what they have.
@@ -59,7 +59,7 @@ def _read_head(path: Path) -> bytes:
         return path.read_bytes()
     with path.open("rb") as stream:
         length = stream.read(8)
-        return length + stream.read(min(int.from_bytes(length, "little"), MOST_HEADER_BYTES))
+        return length + stream.read(min(int.from_bytes(length, "little"), MAX_HEADER_BYTES))
 
 
 def _digest(content: bytes) -> str:

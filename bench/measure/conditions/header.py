@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from bench.arms.file_cursor import Taken
+from bench.arms.file_cursor import CursorPosition
 from bench.machine.facts import MachineFacts, describe_machine, machine_slug
 from bench.machine.software import describe_software
 from bench.measure.conditions.fingerprint import digest_config, digest_weights
 from bench.measure.conditions.object_server import find_server, server_notices
 from bench.measure.preflight import Findings, walk_lengths
-from bench.measure.processes.device import see_device
+from bench.measure.processes.device import ask_device
 from bench.measure.processes.messages import DeviceSeen
-from bench.measure.session import Site
-from bench.measure.setup import Setup, name_hybrid
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import ResolvedPlan, name_hybrid
 from bench.measure.stores import count_reads
 from bench.record.folder import create_folder, hold_folder, remove_folder
 from bench.record.notices import SERIES_FAILED, Notice
@@ -173,7 +173,9 @@ def _moves_bytes(info: SeriesInfo) -> bool:
     return backend is not None and find_backend(str(backend)).moves_bytes
 
 
-def notice_repeats(setup: Setup, site: Site, taken: Mapping[Path, Taken]) -> tuple[Notice, ...]:
+def notice_repeats(
+    setup: ResolvedPlan, site: MeasurementSession, taken: Mapping[Path, CursorPosition]
+) -> tuple[Notice, ...]:
     """Say so where a file of this machine was read a second time, by whichever series.
 
     Args:
@@ -194,7 +196,7 @@ def notice_repeats(setup: Setup, site: Site, taken: Mapping[Path, Taken]) -> tup
     return tuple(found)
 
 
-def describe_storage_of(setup: Setup, data_dir: Path) -> dict[str, Any]:
+def describe_storage_of(setup: ResolvedPlan, data_dir: Path) -> dict[str, Any]:
     """Facts of the drive under `data_dir`, and the limit that is set on it."""
     plan = setup.plan
     if plan.simulation is not None:
@@ -209,7 +211,7 @@ def describe_storage_of(setup: Setup, data_dir: Path) -> dict[str, Any]:
     return {**facts, **limit}
 
 
-def describe_machine_of(setup: Setup) -> tuple[str, dict[str, Any]]:
+def describe_machine_of(setup: ResolvedPlan) -> tuple[str, dict[str, Any]]:
     """Name for the folder, and facts; a simulated sweep says nothing of the machine it happens to run on.
 
     Raises:
@@ -219,7 +221,7 @@ def describe_machine_of(setup: Setup) -> tuple[str, dict[str, Any]]:
     if plan.simulation is not None:
         return "simulated", {"device_name": "a simulated device"}
     facts = describe_machine()
-    seen = None if plan.device == "cpu" else see_device(plan)
+    seen = None if plan.device == "cpu" else ask_device(plan)
     if seen is None or seen.gpu_name is None:
         _require_meant(plan, facts, seen)
         name = f"{facts.cpu_model} ({facts.usable_cores:g} cores)"
@@ -244,7 +246,7 @@ def _require_meant(plan: Plan, facts: MachineFacts, seen: DeviceSeen | None) -> 
 
 @contextmanager
 def open_record(
-    setup: Setup, root: Path, data_dir: Path, *, other_runs: int, known: Sequence[Notice] = ()
+    setup: ResolvedPlan, root: Path, data_dir: Path, *, other_runs: int, known: Sequence[Notice] = ()
 ) -> Iterator[tuple[RunRecord, Path]]:
     """A fresh result folder with its header, ours alone until the block ends.
 
@@ -279,7 +281,7 @@ def open_record(
 
 
 def _first_record(
-    setup: Setup, data_dir: Path, *, run_id: str, started: datetime, machine: dict[str, Any]
+    setup: ResolvedPlan, data_dir: Path, *, run_id: str, started: datetime, machine: dict[str, Any]
 ) -> RunRecord:
     return RunRecord(
         run_id=run_id,
@@ -305,7 +307,7 @@ def _busy_share(machine: Mapping[str, Any]) -> float:
     return share
 
 
-def _simulated_truth(setup: Setup) -> dict[str, Any]:
+def _simulated_truth(setup: ResolvedPlan) -> dict[str, Any]:
     """C* without noise where the truth is known, or P* where the next tokens were asked for."""
     spec, suffix = setup.plan.simulation, setup.plan.suffix_tokens
     if spec is None:
@@ -319,7 +321,7 @@ def _simulated_truth(setup: Setup) -> dict[str, Any]:
     return {"truth": {name: [round(root, 1) for root in crossings]}}
 
 
-def _first_notices(setup: Setup, machine: Mapping[str, Any]) -> tuple[Notice, ...]:
+def _first_notices(setup: ResolvedPlan, machine: Mapping[str, Any]) -> tuple[Notice, ...]:
     found = [
         Notice(code=code, message=f"{load.name}: {message}")
         for load in setup.loads

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from bench.machine.counters import Moment, read_moment
+from bench.machine.counters import SystemCounters, read_system_counters
 from bench.measure.conditions.header import BUSY_SHARE
 from bench.measure.conditions.object_server import find_server
-from bench.measure.session import Site
-from bench.measure.setup import Setup
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import ResolvedPlan
 from bench.record.notices import Notice
 from kvio.evidence.io_counters import Traffic
 from kvio.evidence.storage_device import find_block_device
@@ -19,7 +19,7 @@ WRITTEN_BYTES = 64e6
 
 
 @dataclass(slots=True)
-class Company:
+class InterferenceMonitor:
     """Others at work, by the numbers of the rounds that they disturbed.
 
     Args:
@@ -29,8 +29,8 @@ class Company:
         traffic: of the drive, in the rounds in which others wrote much to it.
     """
 
-    read: Callable[[], Moment]
-    before: Moment
+    read: Callable[[], SystemCounters]
+    before: SystemCounters
     shares: dict[int, float] = field(default_factory=dict)
     traffic: dict[int, Traffic] = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ class Company:
             return ()
         message = (
             f"{_since(self.shares)}: other work took up to {max(self.shares.values()):.0%} of the processor in "
-            f"{_say_rounds(self.shares)}; expect wide intervals"
+            f"{_format_rounds(self.shares)}; expect wide intervals"
         )
         return (Notice(code="busy_machine", message=message),)
 
@@ -60,13 +60,13 @@ class Company:
         written = sum(moved.written_bytes for moved in self.traffic.values())
         read = sum(moved.read_bytes for moved in self.traffic.values())
         message = (
-            f"{_since(self.traffic)}: {written / 1e9:.2f} GB were written to the drive in {_say_rounds(self.traffic)}, "
+            f"{_since(self.traffic)}: {written / 1e9:.2f} GB were written to the drive in {_format_rounds(self.traffic)}, "
             f"where the sweep only reads, while it gave {read / 1e9:.2f} GB; that may have slowed it"
         )
         return (Notice(code="drive_shared", message=message),)
 
 
-def meet_company(setup: Setup, site: Site) -> Company | None:
+def start_monitor(setup: ResolvedPlan, site: MeasurementSession) -> InterferenceMonitor | None:
     """Begin to watch for others; None where they disturb nothing, as in a simulation."""
     if setup.plan.simulation is not None:
         return None
@@ -74,13 +74,13 @@ def meet_company(setup: Setup, site: Site) -> Company | None:
     reads_files = site.scratch is not None and any(load.reads_files for load in setup.loads)
     device = find_block_device(site.scratch) if site.scratch is not None and reads_files else None
 
-    def read() -> Moment:
-        return read_moment(site.clock.now_s(), counts_processor=counts_processor, device=device)
+    def read() -> SystemCounters:
+        return read_system_counters(site.clock.now_s(), counts_processor=counts_processor, device=device)
 
-    return Company(read, read())
+    return InterferenceMonitor(read, read())
 
 
-def _has_server_here(setup: Setup) -> bool:
+def _has_server_here(setup: ResolvedPlan) -> bool:
     """Whether a server on this machine answers: it works for the sweep, but is none of its processes."""
     servers = (find_server(load) for load in setup.loads)
     return any(server is not None and server.interface.name == "lo" for server in servers)
@@ -91,7 +91,7 @@ def _since(numbers: Iterable[int]) -> str:
     return f"from round {min(numbers)} on"
 
 
-def _say_rounds(numbers: Iterable[int]) -> str:
+def _format_rounds(numbers: Iterable[int]) -> str:
     """Numbers of rounds for people: "round 2", "rounds 2-4, 7"."""
     ordered = sorted(numbers)
     runs = [

@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
-from bench.measure.setup import Setup
+from bench.measure.setup import ResolvedPlan
 from bench.record.notices import Notice
 from bench.record.plan import PlanError
 from kvio.evidence.cold_evidence import NOTICES, read_counters
 from kvio.evidence.storage_device import Storage, describe_storage
-from kvio.store.store_files import told
+from kvio.store.store_files import os_errors_as_store_errors
 
 CODE = "storage_unproved"
 TRY_DISK = "try --data-dir FOLDER on a local disk"
 
 
-def foresee_storage(setup: Setup, data_dir: Path) -> tuple[Notice, ...]:
+def check_cold_reads(setup: ResolvedPlan, data_dir: Path) -> tuple[Notice, ...]:
     """A notice when no sample of the series that read files can count, whatever is measured.
 
     Args:
@@ -26,7 +26,7 @@ def foresee_storage(setup: Setup, data_dir: Path) -> tuple[Notice, ...]:
     reading = [load.name for load in setup.loads if load.reads_files]
     if not reading or setup.plan.simulation is not None or not data_dir.is_dir():
         return ()
-    with told(data_dir):
+    with os_errors_as_store_errors(data_dir):
         storage = describe_storage(data_dir)
     if storage.in_memory and len(reading) == len(setup.loads):
         raise PlanError(

@@ -10,7 +10,7 @@ from bench.record.plan import Plan, PlanError
 ANSWER_S = 60.0  # the fork server has torch to import first
 
 
-def see_device(plan: Plan) -> DeviceSeen:
+def ask_device(plan: Plan) -> DeviceSeen:
     """Ask a fresh process, as one that measures would begin.
 
     Raises:
@@ -26,7 +26,7 @@ def hear_device(source: Source, job: DeviceJob) -> DeviceSeen:
     """What the process of `source` answers.
 
     Raises:
-        PlanError, MeasureError: see `see_device`.
+        PlanError, MeasureError: see `ask_device`.
     """
     seen = None
     for message in source.run(job):

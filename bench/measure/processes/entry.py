@@ -2,7 +2,7 @@
 
 from multiprocessing.connection import Connection
 
-from bench.measure.processes.messages import Seat
+from bench.measure.processes.messages import RankSlot
 
 PRELOAD = [
     "bench.measure.worker.worker_main",
@@ -10,7 +10,7 @@ PRELOAD = [
 ]  # by the fork server, once
 
 
-def serve(pipe: Connection, seat: Seat | None = None) -> None:
+def serve(pipe: Connection, seat: RankSlot | None = None) -> None:
     """Take one job from the pipe and carry it out, alone or as one of several ranks."""
     from bench.measure.worker.worker_main import (
         serve_job,  # the fork server has it loaded; the parent never needs it

@@ -16,7 +16,7 @@ from kvio.store.scratch import ScratchError, clean_stale, open_scratch
 
 PREFIX = "kvfork-"  # not that of a scratch directory: this one does not say that a run measures
 FOR_THE_PARENT = (signal.SIGINT, signal.SIGHUP)  # a terminal sends them to all; the parent ends the others
-MOST_PATH_BYTES = 107  # of a socket's name; source: unix(7), sun_path
+MAX_PATH_BYTES = 107  # of a socket's name; source: unix(7), sun_path
 BELOW_BYTES = len("/kvfork-12345678/pymp-12345678/listener-12345678")
 SHORT = Path("/tmp")  # where TMPDIR is too long for a socket
 AFTER_MULTIPROCESSING = -200  # its own directory goes at -100 (multiprocessing.util.get_temp_dir)
@@ -112,4 +112,4 @@ def _find_parent() -> Path:
         named = Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         raise ScratchError(f"{error.strerror}; free some, or name one with TMPDIR=") from None
-    return named if len(bytes(named)) + BELOW_BYTES <= MOST_PATH_BYTES else SHORT
+    return named if len(bytes(named)) + BELOW_BYTES <= MAX_PATH_BYTES else SHORT

@@ -5,7 +5,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from bench.arms.file_cursor import Taken
+from bench.arms.file_cursor import CursorPosition
 from bench.record.notices import Notice
 from bench.record.plan import Plan
 from bench.record.progress import SearchPolicy
@@ -44,7 +44,7 @@ class RoundJob:
     expected_s: dict[Case, float] = field(default_factory=dict)
     warmup_tokens: int = 0
     store_dirs: dict[str, Path] = field(default_factory=dict)
-    taken: dict[Path, Taken] = field(default_factory=dict)
+    taken: dict[Path, CursorPosition] = field(default_factory=dict)
     layers: tuple[int, ...] | None = None
 
 
@@ -96,7 +96,7 @@ class DeviceJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankSlot:
     """The place of one process among the ranks that carry out a job together.
 
     Args:
@@ -118,7 +118,7 @@ class SampleTaken:
 
     sample: Sample
     wall_s: float
-    taken: dict[Path, Taken] = field(default_factory=dict)
+    taken: dict[Path, CursorPosition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class SettingFound:
     series: str
     search: SettingSearch
     broke: bool = False
-    taken: dict[Path, Taken] = field(default_factory=dict)
+    taken: dict[Path, CursorPosition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class JobFailed:
 class JobDone:
     """All that was asked is done, as far as the deadline allows; `taken` is where each walk stands."""
 
-    taken: dict[Path, Taken] = field(default_factory=dict)
+    taken: dict[Path, CursorPosition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

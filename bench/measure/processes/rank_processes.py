@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 from bench.measure.processes.fork_server import end_server, limit_starts
-from bench.measure.processes.messages import Job, JobDone, JobFailed, JobStopped, Message, Seat
+from bench.measure.processes.messages import Job, JobDone, JobFailed, JobStopped, Message, RankSlot
 
 END_WAIT_S = 0.5  # time that a process gets to end by itself before it is killed
 STOP_WAIT_S = 5.0  # time that a killed process gets to be gone
@@ -16,7 +16,7 @@ CAUSE_WAIT_S = 1.0  # when one rank fails the others fail too; time for the one 
 
 
 @dataclass(slots=True)
-class Crew:
+class RankProcesses:
     """Processes at work, by rank, with our ends of their pipes."""
 
     processes: list[ForkServerProcess]
@@ -104,7 +104,7 @@ UNTOLD = 255  # multiprocessing's code of a process whose fork server is gone, a
 @contextmanager
 def open_crew(
     context: ForkServerContext, work: Callable[..., None], *, num_ranks: int, start_s: float
-) -> Iterator[Crew]:
+) -> Iterator[RankProcesses]:
     """Start the processes; none is left when the block ends, however it ends.
 
     Args:
@@ -116,7 +116,7 @@ def open_crew(
     Raises:
         StartError: they cannot be started.
     """
-    crew = Crew([], [])
+    crew = RankProcesses([], [])
     with ExitStack() as stack:
         stack.callback(_stop, crew)
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0))) if num_ranks > 1 else None
@@ -132,12 +132,12 @@ def open_crew(
         yield crew
 
 
-def _make_seat(rank: int, size: int, listener: socket.socket) -> Seat:
+def _make_seat(rank: int, size: int, listener: socket.socket) -> RankSlot:
     """The ranks meet at a port that is ours already, so that nobody can take it in between."""
-    return Seat(rank, size, listener.getsockname()[1], listener if rank == 0 else None)
+    return RankSlot(rank, size, listener.getsockname()[1], listener if rank == 0 else None)
 
 
-def _stop(crew: Crew) -> None:
+def _stop(crew: RankProcesses) -> None:
     for pipe in crew.pipes:
         pipe.close()
     for process in crew.processes:

@@ -26,9 +26,9 @@ HOPELESS = math.log(0.6)  # of the fastest in its first pass: no second try
 CHANCE = 0.05
 AXES_SHARE = 0.45  # of the time for the races along the axes
 NEIGHBOURS_SHARE = 0.15  # of the time for the race around what they found
-MOST_PASSES = 4  # of a race
-MOST_DUELS = 24
-FEWEST_DUELS = 5  # fewer cannot rule chance out
+MAX_PASSES = 4  # of a race
+MAX_DUELS = 24
+MIN_DUELS = 5  # fewer cannot rule chance out
 
 Rates = Mapping[ReadSetting, float]
 Search = Generator[tuple[ReadSetting, ...], PassOver, Choice]
@@ -101,7 +101,7 @@ def _race(
     passes = [(yield from _reach(course, settings, incumbent=incumbent))]
     running = [setting for setting in settings if setting in passes[0]]
     running = survivors(passes, running, incumbent=incumbent)
-    while len(running) > 1 and course.left_share > until_share and len(passes) < MOST_PASSES:
+    while len(running) > 1 and course.left_share > until_share and len(passes) < MAX_PASSES:
         passes.append((yield from course.run(running)))
         running = survivors(passes, running, incumbent=incumbent)
     gains = find_gains(passes, running, incumbent=incumbent)
@@ -154,12 +154,12 @@ def find_gains(
 
 def _duel(course: _Course, default: ReadSetting, challenger: ReadSetting) -> Search:
     passes: list[Rates] = []
-    while course.left_share > 0 and len(passes) < MOST_DUELS:
+    while course.left_share > 0 and len(passes) < MAX_DUELS:
         passes.append((yield from course.run((default, challenger))))
         if len(passes[-1]) < 2:
             break  # the time is over, or one of them does not work
         gains = duel_gains(passes, default, challenger=challenger)
-        if len(gains) >= FEWEST_DUELS and statistics.median(gains) < 0:
+        if len(gains) >= MIN_DUELS and statistics.median(gains) < 0:
             break  # giving up early can only keep the default
     return decide(passes, default, challenger=challenger)
 
@@ -176,7 +176,7 @@ def duel_gains(passes: Sequence[Rates], default: ReadSetting, *, challenger: Rea
 def decide(passes: Sequence[Rates], default: ReadSetting, *, challenger: ReadSetting) -> Choice:
     """The challenger where it is faster beyond noise, else the default."""
     gains = duel_gains(passes, default, challenger=challenger)
-    if len(gains) < FEWEST_DUELS:
+    if len(gains) < MIN_DUELS:
         return Choice(
             default, f"the default, for {len(gains)} paired reads cannot tell a faster one from chance"
         )

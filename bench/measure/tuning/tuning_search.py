@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.arms.file_cursor import Taken
+from bench.arms.file_cursor import CursorPosition
 from bench.measure.processes.messages import JobFailed, SearchJob, SettingFound
 from bench.measure.rounds import Rounds
-from bench.measure.session import Site
-from bench.measure.setup import LoadSeries, Setup, name_hybrid, work_out
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import LoadSeries, ResolvedPlan, name_hybrid, resolve_plan
 from bench.record.notices import Notice
 from bench.record.plan import Plan
 from bench.record.progress import Observer, SearchPolicy, SearchSpace
@@ -24,11 +24,11 @@ from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.presets import adapt_preset
 from kvio.store.chunk_store import ChunkStore
 
-LEAST_BYTES = 16_000_000  # of one read: shorter ones tell of opening files, not of the drive
+MIN_BYTES = 16_000_000  # of one read: shorter ones tell of opening files, not of the drive
 THREADS = (1, 2, 4, 8, 16, 32, 64)
 IN_FLIGHT = (1, 2, 4, 8, 16, 32)
 REQUEST_BYTES = tuple(2**power for power in range(18, 25))  # 256 KiB to 16 MiB
-MOST_IN_FLIGHT = 256  # over all threads
+MAX_IN_FLIGHT = 256  # over all threads
 BUFFER_BYTES = 512 * 2**20  # of all threads together
 BUFFER_SHARE = 0.02  # of the available memory, for several settings are kept ready at once
 
@@ -96,7 +96,7 @@ def _fits(setting: ReadSetting, load: LoadSeries, *, kind: BackendKind, room_slo
     asked = load.spec.queue_depth
     return (
         setting.in_flight <= kind.most_in_flight
-        and setting.queue_depth <= max(MOST_IN_FLIGHT, asked or 0)
+        and setting.queue_depth <= max(MAX_IN_FLIGHT, asked or 0)
         and slots <= room_slots
         and (asked is None or setting.queue_depth == asked)
     )
@@ -104,8 +104,8 @@ def _fits(setting: ReadSetting, load: LoadSeries, *, kind: BackendKind, room_slo
 
 SEARCHED = "best"  # the layout whose values are ours to choose
 BUDGET_SHARE = 0.08  # for all searches together
-MOST_S = 15.0
-LEAST_S = 3.0  # for one search; in less time nothing can be told from chance
+MAX_S = 15.0
+MIN_S = 3.0  # for one search; in less time nothing can be told from chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class PlannedSearch:
     known: Mapping[str, SettingSearch] = field(default_factory=dict)
 
 
-def plan_search(run: RunRecord, setup: Setup, samples: Sequence[Sample]) -> PlannedSearch:
+def plan_search(run: RunRecord, setup: ResolvedPlan, samples: Sequence[Sample]) -> PlannedSearch:
     """Which series are searched: once in a run, before its first sample."""
     if samples or run.searches:
         return PlannedSearch(known=run.searches)
@@ -131,20 +131,20 @@ def plan_search(run: RunRecord, setup: Setup, samples: Sequence[Sample]) -> Plan
     loads = [load for load in setup.loads if load.spec.preset == SEARCHED and load.name not in left_out]
     reasons = {load.name: reason for load in loads if (reason := _why_none(load, setup.plan)) is not None}
     wanted = [load.name for load in loads if load.name not in reasons]
-    limit_s = min(MOST_S, BUDGET_SHARE * setup.plan.budget_s)
-    if wanted and limit_s < LEAST_S * len(wanted):
-        reasons |= dict.fromkeys(wanted, _say_no_time(setup.plan.budget_s, len(wanted)))
+    limit_s = min(MAX_S, BUDGET_SHARE * setup.plan.budget_s)
+    if wanted and limit_s < MIN_S * len(wanted):
+        reasons |= dict.fromkeys(wanted, _format_no_time(setup.plan.budget_s, len(wanted)))
         wanted = []
     known = {name: SettingSearch(reason=reason) for name, reason in reasons.items()}
     return PlannedSearch(tuple(wanted), limit_s if wanted else 0.0, known)
 
 
-def _say_no_time(budget_s: float, num_series: int) -> str:
+def _format_no_time(budget_s: float, num_series: int) -> str:
     """Why so many searches have no time, and what would change that; that is never said of the budget alone where
     the searches may not take longer however large it is."""
-    if LEAST_S * num_series > MOST_S:
-        return f"{num_series} series leave less than {LEAST_S:g} s for each; name fewer, or give their values"
-    needed_s = math.ceil(LEAST_S * num_series / BUDGET_SHARE)
+    if MIN_S * num_series > MAX_S:
+        return f"{num_series} series leave less than {MIN_S:g} s for each; name fewer, or give their values"
+    needed_s = math.ceil(MIN_S * num_series / BUDGET_SHARE)
     return f"a budget of {budget_s:g} s leaves no time for it; from {needed_s} s on there is"
 
 
@@ -169,7 +169,12 @@ def _why_none(load: LoadSeries, plan: Plan) -> str | None:
 
 
 def find_settings(
-    search: PlannedSearch, rounds: Rounds, site: Site, *, decide: SearchPolicy, observer: Observer
+    search: PlannedSearch,
+    rounds: Rounds,
+    site: MeasurementSession,
+    *,
+    decide: SearchPolicy,
+    observer: Observer,
 ) -> RunRecord:
     """Carry the searches out; the header with what they chose, or why there was none.
 
@@ -180,7 +185,7 @@ def find_settings(
     measured = {name for _, name in rounds.series}
     wanted = [name for name in search.series if name in measured]  # the others were left out meanwhile
     longest = rounds.allowed[-1]
-    if wanted and run.kv_bytes_per_token * longest < LEAST_BYTES:
+    if wanted and run.kv_bytes_per_token * longest < MIN_BYTES:
         megabytes = run.kv_bytes_per_token * longest / 1e6
         reason = f"{longest} tokens are {megabytes:.1f} MB, too few to tell settings apart"
         found |= {name: SettingSearch(reason=reason) for name in wanted}
@@ -193,7 +198,7 @@ def find_settings(
 
 
 def _carry_out(
-    series: Sequence[str], rounds: Rounds, site: Site, *, limit_s: float, decide: SearchPolicy
+    series: Sequence[str], rounds: Rounds, site: MeasurementSession, *, limit_s: float, decide: SearchPolicy
 ) -> tuple[dict[str, SettingSearch], list[str]]:
     """What was found for each series, and those whose search failed."""
     job = SearchJob(
@@ -217,29 +222,29 @@ def _carry_out(
                 broken += [name for name in series if name not in found]
     unfinished = {name: SettingSearch(reason=left) for name in series if name not in found}
     for directory in {rounds.store_dirs[name] for name in unfinished}:
-        rounds.taken[directory] = _suppose_all(directory, rounds.taken.get(directory, Taken()))
+        rounds.taken[directory] = _suppose_all(directory, rounds.taken.get(directory, CursorPosition()))
     return found | unfinished, broken
 
 
-def _suppose_all(directory: Path, known: Taken) -> Taken:
+def _suppose_all(directory: Path, known: CursorPosition) -> CursorPosition:
     """What a search may have read of a store's files when it ended without saying so: each of them once."""
     store = ChunkStore.open(directory)
-    return Taken(max(known.chunks, store.num_chunks), max(known.states, store.num_states))
+    return CursorPosition(max(known.chunks, store.num_chunks), max(known.states, store.num_states))
 
 
 def note_searches(run: RunRecord) -> RunRecord:
     """The header with the settings of all series as they will be carried out, and said in their labels."""
-    settled = work_out(settle(run.plan, run.searches)).series
+    settled = resolve_plan(settle(run.plan, run.searches)).series
     series = dict(run.series)
     for name, search in run.searches.items():
         if search.chosen is not None:
             for reader in (name, name_hybrid(name)):
                 if reader in series:
-                    series[reader] = _say_chosen(series[reader], settled[reader], search.chosen.brief)
+                    series[reader] = _format_chosen(series[reader], settled[reader], search.chosen.brief)
     return run.model_copy(update={"series": series})
 
 
-def _say_chosen(info: SeriesInfo, settled: SeriesInfo, setting: str) -> SeriesInfo:
+def _format_chosen(info: SeriesInfo, settled: SeriesInfo, setting: str) -> SeriesInfo:
     return info.model_copy(
         update={
             "label": f"{settled.label} ({setting})",

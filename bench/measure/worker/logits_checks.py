@@ -12,16 +12,16 @@ import numpy as np
 import torch
 
 from bench.arms import ranks as group
-from bench.arms.hybrid_split import Meeting, PieceSizes, jobs_by_chunk, recompute_and_load
+from bench.arms.hybrid_split import PieceSizes, WorkSplit, jobs_by_chunk, recompute_and_load
 from bench.arms.logits_check import check_answer
 from bench.arms.model.build import BuiltModel
 from bench.arms.prefill import prefill_over
 from bench.measure.processes.messages import CheckDone, Message, SeriesFailed
 from bench.measure.setup import LoadSeries, name_hybrid
-from bench.measure.worker.model_session import Workbench
+from bench.measure.worker.model_session import ModelSession
 from bench.record.notices import Notice
 from kvio.backends import find_backend
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.errors import KVIOError
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.presets import adapt_preset
@@ -41,7 +41,7 @@ class Planned:
     num_tokens: int
 
 
-class StoreExchange:
+class StoreRoundTrip:
     """Writes the KV of one set of blocks to chunk files and loads them into another.
 
     Args:
@@ -78,7 +78,7 @@ class StoreExchange:
             state_id=0 if self._store.num_states else None,
         )
         depot = self._kind.depot and self._kind.depot(self._load.spec.options, self._directory)
-        setting = BackendSetting(
+        setting = BackendConfig(
             self._geometry.direct,
             depot,
             queue_depth=self._load.in_flight,
@@ -96,7 +96,7 @@ class StoreExchange:
                 depot.withdraw()
 
     def _load_through(
-        self, setting: BackendSetting, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
+        self, setting: BackendConfig, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
     ) -> None:
         loader = ChunkLoader(
             self._geometry,
@@ -134,11 +134,11 @@ class StoreExchange:
         return store
 
 
-class HybridExchange(StoreExchange):
+class HybridExchange(StoreRoundTrip):
     """The hybrid's way into the target: the front of the prompt is computed, its back loaded, until both meet.
 
     Args:
-        directory, geometry, load, now_s: as of `StoreExchange`.
+        directory, geometry, load, now_s: as of `StoreRoundTrip`.
         built: the model that computes.
         kv_dtype: of the KV.
     """
@@ -164,7 +164,7 @@ class HybridExchange(StoreExchange):
         """Recompute and load; nothing that lies before the prompt is brought."""
         chunk_tokens = self._geometry.chunk_tokens
         first_token = planned.num_tokens - prompt.shape[1]
-        meeting = Meeting(
+        meeting = WorkSplit(
             jobs_by_chunk(planned.jobs, planned.chunk_ids[first_token // chunk_tokens :]),
             first_token=first_token,
             last_token=planned.num_tokens,
@@ -191,7 +191,7 @@ class HybridExchange(StoreExchange):
 
 
 def check_answers(
-    bench: Workbench, tokens: int, scratch: Path, *, hybrids: Collection[str], checked: Collection[str]
+    bench: ModelSession, tokens: int, scratch: Path, *, hybrids: Collection[str], checked: Collection[str]
 ) -> Iterator[Message]:
     """The right-answer check of each series that brings bytes in; one that breaks is left out while others are left."""
     loads = bench.setup.loads
@@ -210,15 +210,15 @@ def check_answers(
             yield SeriesFailed(load.name, str(error))
 
 
-def _check_answer(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
+def _check_answer(bench: ModelSession, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
     """Logits after a load through this series' layout and backend, against recompute; with a negative control."""
     geometry = _check_geometry(bench, load, tokens // 2)
     with temporary_directory(scratch) as directory:
-        exchange = StoreExchange(directory, geometry, load, now_s=bench.now_s)
+        exchange = StoreRoundTrip(directory, geometry, load, now_s=bench.now_s)
         return _compare(bench, load.name, exchange, geometry=geometry, num_chunks=1)
 
 
-def _check_hybrid(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
+def _check_hybrid(bench: ModelSession, load: LoadSeries, tokens: int, scratch: Path) -> CheckDone:
     """The same after recompute of the prompt's front and loading of its back."""
     geometry = _check_geometry(bench, load, tokens // 4)
     with temporary_directory(scratch) as directory:
@@ -234,13 +234,13 @@ def _check_hybrid(bench: Workbench, load: LoadSeries, tokens: int, scratch: Path
     return replace(done, result={**done.result, "load_fraction": exchange.load_fraction})
 
 
-def _check_geometry(bench: Workbench, load: LoadSeries, most_tokens: int) -> ChunkGeometry:
+def _check_geometry(bench: ModelSession, load: LoadSeries, most_tokens: int) -> ChunkGeometry:
     chunk_tokens = min(load.geometry.chunk_tokens, most_tokens)
     return ChunkGeometry(bench.layout, adapt_preset(load.geometry.preset, chunk_tokens=chunk_tokens))
 
 
 def _compare(
-    bench: Workbench, name: str, exchange: StoreExchange, *, geometry: ChunkGeometry, num_chunks: int
+    bench: ModelSession, name: str, exchange: StoreRoundTrip, *, geometry: ChunkGeometry, num_chunks: int
 ) -> CheckDone:
     """The check for a prompt of `num_chunks` KV chunks and one token."""
     num_tokens = num_chunks * geometry.chunk_tokens + 1

@@ -8,7 +8,7 @@ import torch
 
 from bench.arms import ranks as group
 from bench.arms.chunk_reading import ChunkReading, LoadSettings
-from bench.arms.file_cursor import StoreWalk, Taken
+from bench.arms.file_cursor import CursorPosition, StoreCursor
 from bench.arms.gemm import GemmArm
 from bench.arms.hybrid import HybridArm
 from bench.arms.load import LoadArm
@@ -16,10 +16,10 @@ from bench.arms.model.build import BuiltModel, build_model
 from bench.arms.model.kv_cache import sub_layout
 from bench.arms.model.memory import keep_freed_memory
 from bench.arms.prefill import FirstTokenStep, Prefill, prefill_over
-from bench.arms.read_evidence import Evidence, KernelEvidence, ServerEvidence
+from bench.arms.read_evidence import KernelEvidence, ReadEvidence, ServerEvidence
 from bench.arms.recompute import RecomputeArm
 from bench.measure.conditions.object_server import find_server
-from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, Setup, name_hybrid
+from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, ResolvedPlan, name_hybrid
 from bench.measure.stores import rank_directory
 from bench.record.sample import Arm
 from kvio.backends import find_backend
@@ -28,7 +28,7 @@ from kvio.evidence.storage_device import describe_storage
 from kvio.layout.planes import KVLayout
 from kvio.loading.blocks import KVBlocks
 from kvio.store.chunk_store import ChunkStore
-from kvio.store.store_files import told
+from kvio.store.store_files import os_errors_as_store_errors
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
@@ -70,7 +70,7 @@ def pick_device(asked: str, rank: int = 0, num_ranks: int = 1) -> torch.device:
 
 
 @dataclass(frozen=True, slots=True)
-class Workbench:
+class ModelSession:
     """A model on its device.
 
     Args:
@@ -78,7 +78,7 @@ class Workbench:
         now_s: the host's monotonic clock.
     """
 
-    setup: Setup
+    setup: ResolvedPlan
     built: BuiltModel
     layout: KVLayout
     device: torch.device
@@ -128,7 +128,7 @@ class Workbench:
         load: LoadSeries,
         *,
         first_token: FirstTokenStep | None,
-        walk: StoreWalk | None = None,
+        walk: StoreCursor | None = None,
     ) -> LoadArm:
         """The load arm of one series; `first_token` None leaves the step out (price of the harness)."""
         kind = find_backend(load.spec.backend)
@@ -165,9 +165,9 @@ class Workbench:
         )
 
 
-def open_workbench(
-    setup: Setup, *, layers: Sequence[int], longest: int, now_s: Callable[[], float], seed: int
-) -> Workbench:
+def open_model_session(
+    setup: ResolvedPlan, *, layers: Sequence[int], longest: int, now_s: Callable[[], float], seed: int
+) -> ModelSession:
     """Build these of the model's layers, with room for a prefix of `longest` tokens.
 
     Raises:
@@ -188,25 +188,25 @@ def open_workbench(
         reserve_bytes=setup.layout.bytes_at(longest),
     )
     layout = sub_layout(setup.layout, built.layers, num_layers=len(built.model_kinds))
-    return Workbench(setup, built, layout, device, now_s)
+    return ModelSession(setup, built, layout, device, now_s)
 
 
-def evidence_of(load: LoadSeries, directory: Path) -> Evidence:
+def evidence_of(load: LoadSeries, directory: Path) -> ReadEvidence:
     """What can be known of the reads of one series from files in `directory`."""
     server = find_server(load)
     if server is None:
-        with told(directory):
+        with os_errors_as_store_errors(directory):
             storage = describe_storage(directory)
         return KernelEvidence(storage, find_backend(load.spec.backend).read_path)
     return ServerEvidence(server.interface.bytes_per_s)
 
 
 def make_arms(
-    bench: Workbench,
+    bench: ModelSession,
     *,
     capacity_tokens: int,
     store_dirs: Mapping[str, Path],
-    taken: Mapping[Path, Taken],
+    taken: Mapping[Path, CursorPosition],
     seed: int,
     series: Collection[str],
 ) -> dict[str, Arm]:
@@ -223,7 +223,7 @@ def make_arms(
         RECOMPUTE: bench.recompute_arm(prefill, seed=seed),
         GEMM: bench.gemm_arm(seed=seed),
     }
-    walks: dict[Path, StoreWalk] = {}
+    walks: dict[Path, StoreCursor] = {}
     for load in bench.setup.loads:
         if not {load.name, name_hybrid(load.name)} & set(series):
             continue
@@ -231,7 +231,7 @@ def make_arms(
             directory = rank_directory(store_dirs[load.name], group.rank(), group.size())
             store = ChunkStore.open(directory, preset=load.geometry.preset)
             shared = store_dirs[load.name]
-            walk = walks.setdefault(shared, StoreWalk(store, taken.get(shared, Taken())))
+            walk = walks.setdefault(shared, StoreCursor(store, taken.get(shared, CursorPosition())))
             arm = bench.load_arm(store, load, first_token=step, walk=walk)
             arms[load.name] = arm
             if name_hybrid(load.name) in store_dirs:
@@ -245,7 +245,7 @@ def make_arms(
     return arms
 
 
-def files_taken(arms: Mapping[str, Arm], store_dirs: Mapping[str, Path]) -> dict[Path, Taken]:
+def files_taken(arms: Mapping[str, Arm], store_dirs: Mapping[str, Path]) -> dict[Path, CursorPosition]:
     """By the directory of a store, how far the walk through its files has come."""
     return {
         store_dirs[name]: arm.reading.walk.taken for name, arm in arms.items() if isinstance(arm, LoadArm)

@@ -20,7 +20,7 @@ from bench.arms.load import LoadArm
 from bench.arms.model.build import describe_model
 from bench.arms.model.depth_scaling import NothingHeldOutError, check_scaling, choose_layers
 from bench.arms.model.memory import MemoryShortError, available_bytes
-from bench.arms.prefill import draw_tokens, finish
+from bench.arms.prefill import draw_tokens, synchronize
 from bench.arms.rank_arm import guard
 from bench.measure.clock import Clock
 from bench.measure.processes.messages import (
@@ -33,9 +33,9 @@ from bench.measure.processes.messages import (
     PreflightJob,
     SeriesSkipped,
 )
-from bench.measure.setup import RECOMPUTE, Setup, work_out
+from bench.measure.setup import RECOMPUTE, ResolvedPlan, resolve_plan
 from bench.measure.worker.logits_checks import check_answers
-from bench.measure.worker.model_session import DTYPES, Workbench, open_workbench, pick_device
+from bench.measure.worker.model_session import DTYPES, ModelSession, open_model_session, pick_device
 from bench.record.notices import Notice
 from bench.record.run import BuiltLayers
 from bench.record.sample import CannotHoldError, Case
@@ -43,7 +43,7 @@ from kvio.store.chunk_store import ChunkStore
 from kvio.store.store_files import temporary_directory
 
 
-def decide_layers(setup: Setup, lengths: Sequence[int]) -> tuple[int, ...]:
+def decide_layers(setup: ResolvedPlan, lengths: Sequence[int]) -> tuple[int, ...]:
     """Indices of the layers that all processes of a sweep build, from the memory that is free now.
 
     There is room beside them for the longest of `lengths` that the device holds at all; longer ones are refused
@@ -75,7 +75,7 @@ def decide_layers(setup: Setup, lengths: Sequence[int]) -> tuple[int, ...]:
     return group.of_first(choose_for_longest)
 
 
-def build_layers(setup: Setup, job: PreflightJob, clock: Clock) -> Workbench:
+def build_layers(setup: ResolvedPlan, job: PreflightJob, clock: Clock) -> ModelSession:
     """The model with the layers that the sweep was begun with, else with those that fit now.
 
     Raises:
@@ -83,7 +83,7 @@ def build_layers(setup: Setup, job: PreflightJob, clock: Clock) -> Workbench:
     """
     layers = decide_layers(setup, job.lengths) if job.layers is None else job.layers
     try:
-        return open_workbench(
+        return open_model_session(
             setup, layers=layers, longest=job.lengths[0], now_s=clock.now_s, seed=job.plan.seed
         )
     except MemoryShortError as error:
@@ -108,10 +108,10 @@ NUM_WAITS = 20
 SLOW_DTYPE_RATIO = 0.5  # of the float32 rate; below it the dtype has no hardware support here
 
 
-def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
+def run_preflight_checks(job: PreflightJob, clock: Clock) -> Iterator[Message]:
     """Messages of the preflight: rates of the dtypes, costs by rising length, then the checks."""
     yield JobBegun()
-    setup = work_out(job.plan)
+    setup = resolve_plan(job.plan)
     bench = build_layers(setup, job, clock)
     yield LayersChosen(BuiltLayers(indices=bench.built.layers, total=len(bench.built.model_kinds)))
     if group.size() > 1:
@@ -133,7 +133,7 @@ def look_ahead(job: PreflightJob, clock: Clock) -> Iterator[Message]:
 
 
 def _make_checks(
-    bench: Workbench, job: PreflightJob, *, tokens: int, scratch: Path, hybrids: Collection[str]
+    bench: ModelSession, job: PreflightJob, *, tokens: int, scratch: Path, hybrids: Collection[str]
 ) -> Iterator[Message]:
     """The checks of this run that no earlier part of it has made; `hybrids` are the series that can be measured."""
     yield from check_answers(bench, tokens, scratch, hybrids=hybrids, checked=job.checked)
@@ -143,7 +143,7 @@ def _make_checks(
         yield CheckDone("null", _price_harness(bench, job.lengths[0], scratch))
 
 
-def _find_part(bench: Workbench) -> str:
+def _find_part(bench: ModelSession) -> str:
     """Why no hybrid can be measured with what is built; empty when one can."""
     try:
         require_whole(bench.built)
@@ -155,7 +155,7 @@ def _find_part(bench: Workbench) -> str:
 class _Walk:
     """Runs the recompute arm at rising lengths, until one takes too long."""
 
-    def __init__(self, bench: Workbench, job: PreflightJob) -> None:
+    def __init__(self, bench: ModelSession, job: PreflightJob) -> None:
         self._bench = bench
         self._job = job
         self._per_token_s = 0.0
@@ -196,7 +196,7 @@ class _Walk:
         return tokens
 
 
-def _price_waiting(bench: Workbench) -> dict[str, Any]:
+def _price_waiting(bench: ModelSession) -> dict[str, Any]:
     """Who measures together, and what it costs that none goes on before all have come: every timed part has it."""
     waits_s = []
     for _ in range(NUM_WAITS):
@@ -213,7 +213,7 @@ def _price_waiting(bench: Workbench) -> dict[str, Any]:
     }
 
 
-def compare_rates(bench: Workbench) -> dict[str, float]:
+def compare_rates(bench: ModelSession) -> dict[str, float]:
     """FLOP/s of one matrix product in the run's dtype and in float32, by dtype.
 
     What the device can do: the best of several, taken in turns, so that other work on the machine, which only makes
@@ -235,7 +235,7 @@ def compare_rates(bench: Workbench) -> dict[str, float]:
     return rates
 
 
-def _compare_dtypes(bench: Workbench) -> CheckDone:
+def _compare_dtypes(bench: ModelSession) -> CheckDone:
     """Whether this device has hardware for the run's dtype."""
     rates = compare_rates(bench)
     ratio = rates[bench.setup.plan.dtype] / rates["float32"]
@@ -250,16 +250,16 @@ def _compare_dtypes(bench: Workbench) -> CheckDone:
     return CheckDone("dtype", result, Notice(code="slow_dtype", message=message, suspect=False))
 
 
-def _check_scaling(bench: Workbench, tokens: int) -> CheckDone:
+def _check_scaling(bench: ModelSession, tokens: int) -> CheckDone:
     """Error of scaling by depth, on a depth that the fit does not see."""
     prefill = bench.prefill(tokens)
     ids = draw_tokens(bench.built, tokens, seed=0)
 
     def time_once() -> float:
-        finish(bench.device)
+        synchronize(bench.device)
         began_s = bench.now_s()
         prefill.forward(ids)
-        finish(bench.device)
+        synchronize(bench.device)
         return bench.now_s() - began_s
 
     try:
@@ -281,7 +281,7 @@ def _check_scaling(bench: Workbench, tokens: int) -> CheckDone:
     return CheckDone("scaling", result, notice)
 
 
-def _price_harness(bench: Workbench, length: int, scratch: Path) -> dict[str, Any]:
+def _price_harness(bench: ModelSession, length: int, scratch: Path) -> dict[str, Any]:
     """Seconds that a load takes when nothing moves: what the harness adds to every load sample."""
     load = bench.setup.loads[0]
     nothing = replace(load, spec=load.spec.model_copy(update={"backend": "null", "options": {}}))

@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 
 from bench.arms.chunk_reading import LoadSettings
-from bench.arms.file_cursor import StoreWalk
+from bench.arms.file_cursor import StoreCursor
 from bench.arms.load import LoadArm
 from bench.arms.model.memory import available_bytes, keep_freed_memory
-from bench.arms.prefill import finish
+from bench.arms.prefill import synchronize
 from bench.measure.clock import Clock
 from bench.measure.processes.messages import Message, SearchJob, SettingFound
-from bench.measure.setup import LoadSeries, Setup, work_out
-from bench.measure.tuning.tuning_search import LEAST_BYTES, make_space
+from bench.measure.setup import LoadSeries, ResolvedPlan, resolve_plan
+from bench.measure.tuning.tuning_search import MIN_BYTES, make_space
 from bench.measure.worker.model_session import evidence_of, pick_device
 from bench.record.progress import Choice, PassOver, SearchPolicy
 from bench.record.read_setting import ReadSetting, SettingSearch, SettingTrial
@@ -26,9 +26,9 @@ from kvio.loading.blocks import KVBlocks
 from kvio.protocol import KVIOError
 from kvio.store.chunk_store import ChunkStore, VerificationError
 
-MOST_BYTES = 512 * 2**20
+MAX_BYTES = 512 * 2**20
 READS_AIMED = 120  # within the time, eviction and the check of what arrived included
-FEWEST_READS = 24  # for which a search makes sense
+MIN_READS = 24  # for which a search makes sense
 
 
 class NoSearchError(Exception):
@@ -37,19 +37,19 @@ class NoSearchError(Exception):
 
 def search_all(job: SearchJob, clock: Clock) -> Iterator[Message]:
     """A search for each series of the job, each with its share of the time."""
-    setup = work_out(job.plan)
+    setup = resolve_plan(job.plan)
     device = pick_device(job.plan.device)
     if device.type == "cpu":
         keep_freed_memory()
     began_s = clock.now_s()
-    walks: dict[Path, StoreWalk] = {}
+    walks: dict[Path, StoreCursor] = {}
     for number, load in enumerate([load for load in setup.loads if load.name in job.store_dirs]):
         until_s = began_s + (job.deadline_s - began_s) * (number + 1) / len(job.store_dirs)
         since_s, broke = clock.now_s(), False
         directory = job.store_dirs[load.name]
         try:
             if directory not in walks:
-                walks[directory] = StoreWalk(ChunkStore.open(directory))
+                walks[directory] = StoreCursor(ChunkStore.open(directory))
             drive = TuningTarget(
                 setup, load, directory, device=device, now_s=clock.now_s, walk=walks[directory]
             )
@@ -83,13 +83,13 @@ class TuningTarget:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: ResolvedPlan,
         load: LoadSeries,
         directory: Path,
         *,
         device: torch.device,
         now_s: Callable[[], float],
-        walk: StoreWalk,
+        walk: StoreCursor,
     ) -> None:
         self._setup = setup
         self._load = load
@@ -179,7 +179,7 @@ class TuningTarget:
         while self._arms:
             self._arms.popitem()[1].close()
         self._blocks = None
-        finish(self._device)
+        synchronize(self._device)
 
 
 def _search(drive: TuningTarget, job: SearchJob, *, until_s: float) -> SettingSearch:
@@ -231,18 +231,18 @@ def choose_tokens(drive: TuningTarget, most_tokens: int, *, limit_s: float) -> i
         NoSearchError: the default cannot be judged, or is too slow for the time.
     """
     geometry = drive.geometry
-    least = _tokens_of(LEAST_BYTES, geometry)
+    least = _tokens_of(MIN_BYTES, geometry)
     drive.read(drive.space.default, least)  # makes buffers and threads, too
     began_s = drive.now_s()
     rate = drive.read(drive.space.default, least)
     took_s = drive.now_s() - began_s
     if rate is None:
         raise NoSearchError(f"{drive.space.default}: {drive.failed[drive.space.default]}")
-    if took_s * FEWEST_READS > limit_s:
+    if took_s * MIN_READS > limit_s:
         raise NoSearchError(
             f"one read of {least} tokens took {took_s:.1f} s, too long for a search within {max(limit_s, 0):.0f} s"
         )
-    wanted_bytes = min(MOST_BYTES, LEAST_BYTES * limit_s / READS_AIMED / took_s)
+    wanted_bytes = min(MAX_BYTES, MIN_BYTES * limit_s / READS_AIMED / took_s)
     return max(least, min(_tokens_of(wanted_bytes, geometry), most_tokens))
 
 

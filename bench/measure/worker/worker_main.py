@@ -26,27 +26,27 @@ from bench.measure.processes.messages import (
     JobFailed,
     Message,
     PreflightJob,
+    RankSlot,
     RoundJob,
     SampleTaken,
     SearchJob,
-    Seat,
     SeriesFailed,
 )
-from bench.measure.setup import work_out
+from bench.measure.setup import resolve_plan
 from bench.measure.worker.model_session import (
     DeviceError,
     UnreadableSeriesError,
     files_taken,
     make_arms,
-    open_workbench,
+    open_model_session,
     pick_device,
 )
-from bench.measure.worker.preflight_checks import look_ahead
+from bench.measure.worker.preflight_checks import run_preflight_checks
 from bench.measure.worker.sampling import measure_passes
 from bench.measure.worker.tuning_reads import search_all
 from kvio.backends.local.file_handles import raise_limit
 from kvio.child_process import die_with_parent
-from kvio.os_errors import needing_threads
+from kvio.os_errors import thread_limit_errors
 from kvio.protocol import KVIOError
 
 REFUSALS = (
@@ -62,7 +62,7 @@ REFUSALS = (
 )
 
 
-def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
+def serve_job(pipe: Connection, seat: RankSlot | None = None) -> None:
     """Take one job from the pipe and carry it out; ends with JobDone or JobFailed, or with a traceback for a bug.
 
     With a `seat` it is one of several ranks, which all do the same; the first one tells.
@@ -75,7 +75,7 @@ def serve_job(pipe: Connection, seat: Seat | None = None) -> None:
     try:
         if seat is not None:
             _sit_down(seat, job)
-        with needing_threads("the threads beside the reading ones"):
+        with thread_limit_errors("the threads beside the reading ones"):
             for message in _carry_out(job, MonotonicClock()):
                 pipe.send(message)
     except (BrokenPipeError, EOFError, ConnectionResetError):
@@ -111,7 +111,7 @@ def _receive(pipe: Connection) -> Job:
     return job
 
 
-def _sit_down(seat: Seat, job: Job) -> None:
+def _sit_down(seat: RankSlot, job: Job) -> None:
     """Join the other ranks at work on the same job."""
     device = pick_device(job.plan.device, seat.rank, seat.size)
     if device.type == "cuda":
@@ -122,11 +122,11 @@ def _sit_down(seat: Seat, job: Job) -> None:
 
 def _carry_out(job: Job, clock: Clock) -> Iterator[Message]:
     if isinstance(job, PreflightJob):
-        yield from look_ahead(job, clock)
+        yield from run_preflight_checks(job, clock)
         group.leave()
         yield JobDone()
     elif isinstance(job, DeviceJob):
-        yield see_device(job)
+        yield report_device(job)
         yield JobDone()
     elif isinstance(job, SearchJob):
         yield from search_all(job, clock)
@@ -135,7 +135,7 @@ def _carry_out(job: Job, clock: Clock) -> Iterator[Message]:
         yield from _measure(job, clock)
 
 
-def see_device(job: DeviceJob) -> DeviceSeen:
+def report_device(job: DeviceJob) -> DeviceSeen:
     """What the measuring processes of this plan compute on, rank by rank.
 
     Raises:
@@ -166,10 +166,10 @@ def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:
     cases = [case for walk in job.passes for group in walk.groups for case in group]
     longest = max(case.prefix_tokens + case.suffix_tokens for case in cases)
     seed = job.seed * 1_000_003 + job.number
-    setup = work_out(job.plan)
+    setup = resolve_plan(job.plan)
     if job.layers is None:
         raise ValueError("a round is told which layers to build, as the preflight decided")
-    bench = open_workbench(setup, layers=job.layers, longest=longest, now_s=clock.now_s, seed=seed)
+    bench = open_model_session(setup, layers=job.layers, longest=longest, now_s=clock.now_s, seed=seed)
     try:
         arms = make_arms(
             bench,

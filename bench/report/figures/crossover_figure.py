@@ -26,15 +26,15 @@ from bench.record.run import RunRecord
 from bench.record.sample import Sample
 from bench.record.units import format_tick_seconds, format_tokens
 from bench.report.figures.labels import (
-    MOST_IN_LEGEND,
+    MAX_IN_LEGEND,
     TITLE_PAD,
     WIDE_FROM_INCHES,
     Curve,
     Drawn,
     draw_legend,
     draw_many,
+    format_spot,
     room_for,
-    say_spot,
 )
 from bench.report.figures.style import LOAD_COLOURS, RECOMPUTE_COLOUR, look_of
 from bench.report.notice_text import suspect_codes
@@ -42,17 +42,17 @@ from bench.report.run_facts import (
     arm_label,
     data_path,
     device_name,
+    format_cache,
+    format_depth,
+    format_model,
     load_series,
     points_of,
     recompute_series,
-    say_cache,
-    say_depth,
-    say_model,
     series_label,
     storage_name,
 )
 from bench.report.text.main_answer import asked_spot, main_spot
-from bench.report.text.sentence import crossover_name, say_repeats, say_suffix, short_answer
+from bench.report.text.sentence import crossover_name, format_repeats, format_suffix, short_answer
 
 
 def draw_answer(axes: Axes, spot: SweetSpot | None, *, fits: bool, rounds: bool) -> None:
@@ -107,19 +107,19 @@ def caption(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> st
             part
             for part in (
                 data_path(run, samples, series=series) or "no proven data path",
-                say_cache(run, samples, series=series),
+                format_cache(run, samples, series=series),
             )
             if part
         )
         for series in loads
     ]
     parts = [
-        f"{say_model(run)} on {device_name(run)}",
+        f"{format_model(run)} on {device_name(run)}",
         storage_name(run),
         *(ways or ["no load series"]),
-        f"times of {say_suffix(run, next(iter(loads), None))}" if run.plan.suffix_tokens else None,
-        say_repeats(run, samples),
-        say_depth(samples),
+        f"times of {format_suffix(run, next(iter(loads), None))}" if run.plan.suffix_tokens else None,
+        format_repeats(run, samples),
+        format_depth(samples),
         "bands and bars: 95 % intervals over rounds",
         f"suspect: {', '.join(suspects)}" if suspects else None,
     ]
@@ -183,11 +183,11 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
         f"time of the next {format_tokens(suffix)} tokens" if suffix else "time, first-token step included"
     )
     _scale_axes(axes, samples, analysis, ylabel=timed)
-    if len(curves) > MOST_IN_LEGEND:
+    if len(curves) > MAX_IN_LEGEND:
         draw_many(axes, curves, recompute, fits=fits, rounds=rounds)
     else:
         draw_answer(axes, main_spot(run, analysis), fits=fits, rounds=rounds)
-    _say_missing(axes, missing)
+    _format_missing(axes, missing)
 
 
 def _curve(
@@ -199,7 +199,7 @@ def _curve(
     last = max(known, default=None)
     return Curve(
         name=series_label(run, series) if arm == "load" else arm_label(run, series, arm=arm),
-        answer="" if spot is None else say_spot(spot),
+        answer="" if spot is None else format_spot(spot),
         colour=colour,
         last=None if last is None else (last, known[last].value),
         spot=spot,
@@ -334,7 +334,7 @@ def _pick_ticks(axes: Axes) -> Locator:
     return MaxNLocator(nbins=4) if narrow else LogLocator(base=10, subs=(1.0, 2.0, 5.0))
 
 
-def _say_missing(axes: Axes, missing: Sequence[tuple[str, str]]) -> None:
+def _format_missing(axes: Axes, missing: Sequence[tuple[str, str]]) -> None:
     """What is not there, below the axes and their label: a line for all curves that lack the same; of many, how many."""
     lacks: dict[str, list[str]] = {}
     for lack, name in missing:

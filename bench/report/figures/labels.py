@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from bench.estimate.results import Crossing, SweetSpot
-from bench.report.text.sentence import crossover_name, say_places
+from bench.report.text.sentence import crossover_name, format_places
 
 Place = tuple[float, float]
 ENTRY_POINTS = 13.5  # of one row
@@ -62,7 +62,7 @@ FONT_POINTS = 8.0
 LINE_HEIGHT = 1.3  # of the font size
 AXES_SHARE = 0.6  # of the figure's height that the axes keep, beside title and caption
 GAP_X = 1.03  # where labels begin, in widths of the axes
-MOST_IN_LEGEND = 2  # curves; with more, each has its label beside it
+MAX_IN_LEGEND = 2  # curves; with more, each has its label beside it
 WIDE_FROM_INCHES = 6.0  # narrower figures have no room beside the axes
 CURVES_IN_WIDE = 8  # that an ordinary wide figure is high enough for
 LABEL_INCHES = 0.3  # of two lines
@@ -96,7 +96,7 @@ class Curve:
 def room_for(num_curves: int, size_inches: tuple[float, float]) -> tuple[float, float]:
     """`size_inches`, higher where it has to hold many labels."""
     width, height = size_inches
-    if num_curves <= MOST_IN_LEGEND:
+    if num_curves <= MAX_IN_LEGEND:
         return size_inches
     if width < WIDE_FROM_INCHES:
         return width, height + LABEL_INCHES * num_curves
@@ -136,10 +136,10 @@ def _name_lines(axes: Axes, curves: Sequence[Curve]) -> None:
             line.set_label("\n".join(textwrap.wrap(said[name], NARROW_CHARACTERS)))
 
 
-def say_spot(spot: SweetSpot) -> str:
+def format_spot(spot: SweetSpot) -> str:
     """The answer of one series beside its name: "C* = 7,208", "load always wins"."""
     if spot.verdict in {"crossover", "multiple_crossings"}:
-        return f"{crossover_name(spot)}{say_places(spot)}".replace(" tokens", "")
+        return f"{crossover_name(spot)}{format_places(spot)}".replace(" tokens", "")
     if spot.verdict == "inconclusive":
         return f"{crossover_name(spot)} inconclusive"
     return spot.verdict.replace("_", " ")

@@ -59,13 +59,13 @@ def draw_matrix(axes: Axes, cells: Sequence[MatrixCell]) -> None:
         axes.add_patch(
             Rectangle((x, y), 1, 1, facecolor=colour, edgecolor="0.75", hatch=hatch, linewidth=0.6)
         )
-        text = say_cell(cell)
+        text = format_cell(cell)
         box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0}
         axes.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=7, bbox=box)
     axes.set_xlim(0, len(columns))
     axes.set_ylim(len(rows), 0)
     axes.set_xticks([i + 0.5 for i in range(len(columns))], map(printable, columns), rotation=30, ha="right")
-    axes.set_yticks([i + 0.5 for i in range(len(rows))], [_say_row(row) for row in rows])
+    axes.set_yticks([i + 0.5 for i in range(len(rows))], [_format_row(row) for row in rows])
     axes.tick_params(length=0, labelsize=8)
     key = _key(cells)
     axes.legend(
@@ -86,17 +86,17 @@ def count_missing(cells: Sequence[MatrixCell]) -> list[tuple[int, str]]:
     return [(count, reason) for reason, count in reasons.most_common()]
 
 
-def say_cell(cell: MatrixCell) -> str:
+def format_cell(cell: MatrixCell) -> str:
     """C* in few digits, all of them where there are several, or the verdict; ? where undecided, ! where suspect."""
     turns = cell.turns
     if cell.crossover_tokens is None:
         text = SHORT.get(cell.verdict, "—")
     elif len(turns) > 1:
-        text = ",\n".join(f"{'>' if beyond else '<'}{_say_tokens(tokens)}" for beyond, tokens in turns)
+        text = ",\n".join(f"{'>' if beyond else '<'}{_format_tokens(tokens)}" for beyond, tokens in turns)
     elif cell.load_wins_beyond is False:
-        text = f"only below\n{_say_tokens(cell.crossover_tokens)}"
+        text = f"only below\n{_format_tokens(cell.crossover_tokens)}"
     else:
-        text = _say_tokens(cell.crossover_tokens)
+        text = _format_tokens(cell.crossover_tokens)
     unsure = (cell.undecided and cell.verdict != "inconclusive") or _is_guess(cell)
     return text + ("?" if unsure else "") + ("!" if cell.suspect else "")
 
@@ -105,13 +105,13 @@ def _is_guess(cell: MatrixCell) -> bool:
     return cell.verdict == "inconclusive" and cell.crossover_tokens is not None
 
 
-def _say_tokens(tokens: float) -> str:
+def _format_tokens(tokens: float) -> str:
     return round_digits(round(tokens)) if tokens >= 100 else format_tokens(tokens)
 
 
 def _key(cells: Sequence[MatrixCell]) -> list[Patch]:
     """What hatching and signs mean, of those that are there."""
-    texts = [say_cell(cell) for cell in cells]
+    texts = [format_cell(cell) for cell in cells]
     plain: Any = {"facecolor": "none", "edgecolor": "none"}
     key = [Patch(facecolor="white", edgecolor="0.4", hatch="///", label="modelled")]
     key.append(Patch(facecolor="white", edgecolor="0.4", label="measured"))
@@ -130,7 +130,7 @@ def _row(cell: MatrixCell) -> Row:
     return cell.model, cell.device, cell.num_gpus, cell.origin, cell.dtype
 
 
-def _say_row(row: Row) -> str:
+def _format_row(row: Row) -> str:
     model, device, num_gpus, _, dtype = row
     name = f"{model} ({dtype})" if dtype else model
     return printable(f"{name} on {device}" if num_gpus == 1 else f"{name} on {num_gpus}x {device}")

@@ -35,7 +35,7 @@ def noise_frame(components: Sequence[VarianceComponents]) -> pd.DataFrame:
     )
 
 
-def say_noise(components: Sequence[VarianceComponents]) -> str:
+def format_noise(components: Sequence[VarianceComponents]) -> str:
     """One sentence: how much of the variance lies between rounds, in the median case."""
     shares = [part.between_share for part in components if part.between_share is not None]
     if not shares:

@@ -20,9 +20,9 @@ from bench.record.run import RunRecord
 from bench.record.units import format_rate, format_tokens
 from bench.report.figures.crossover_figure import PNG_DPI, STYLE
 from bench.report.figures.style import LOAD_COLOURS, RECOMPUTE_COLOUR
-from bench.report.run_facts import device_name, in_virtual_machine, say_model, say_state, series_label
-from bench.report.text.sentence import SYMBOLS, say_crossing
-from bench.report.text.tier_text import say_order
+from bench.report.run_facts import device_name, format_model, format_state, in_virtual_machine, series_label
+from bench.report.text.sentence import SYMBOLS, format_crossing
+from bench.report.text.tier_text import format_order
 
 WIDE_INCHES, NARROW_INCHES = 9.0, 4.2
 ROW_INCHES, FRAME_INCHES = 0.62, 1.9
@@ -62,7 +62,7 @@ def draw_tiers(axes: Axes, run: RunRecord, table: TierTable) -> None:
                 va="center", fontsize=8, style="italic", color="#8a1c1c",
             )  # fmt: skip
     _scale(axes, lengths)
-    axes.set_yticks(range(len(table.tiers)), [_say_tier(run, tier) for tier in table.tiers], fontsize=8)
+    axes.set_yticks(range(len(table.tiers)), [_format_tier(run, tier) for tier in table.tiers], fontsize=8)
     for label in axes.get_yticklabels():
         label.set_parse_math(False)
 
@@ -94,7 +94,7 @@ def _draw_crossing(axes: Axes, row: int, crossing: Crossing, *, symbol: str) -> 
         axes.plot([low, high], [row, row], color="0.15", linewidth=2.2, zorder=2)
     axes.plot([value], [row], marker="|", markersize=15, markeredgewidth=1.6, color="0.15", zorder=5)
     axes.annotate(
-        f"{symbol} = {say_crossing(crossing)}", (value, row), (0, 9),
+        f"{symbol} = {format_crossing(crossing)}", (value, row), (0, 9),
         textcoords="offset points", ha="center", va="bottom", fontsize=7.5, parse_math=False,
         annotation_clip=False,
     )  # fmt: skip
@@ -121,10 +121,10 @@ def figure_is_wide(axes: Axes) -> bool:
     return figure is None or figure.get_figwidth() > NARROW_INCHES  # type: ignore[union-attr]
 
 
-def _say_tier(run: RunRecord, tier: Tier) -> str:
+def _format_tier(run: RunRecord, tier: Tier) -> str:
     """Two lines: the series; its place, speed and cache state."""
     state = tier.cache_state
-    cache = None if state is None else say_state(state, guest=in_virtual_machine(run))
+    cache = None if state is None else format_state(state, guest=in_virtual_machine(run))
     rate = None if tier.bytes_per_s is None else format_rate(tier.bytes_per_s.value)
     below = ", ".join(part for part in (tier.place, rate, cache) if part)
     name = textwrap.shorten(series_label(run, tier.series), 2 * LABEL_CHARACTERS, placeholder=" …")
@@ -161,7 +161,7 @@ def make_figure(run: RunRecord, table: TierTable, *, width_inches: float = WIDE_
     draw_tiers(axes, run, table)
     suffix = table.suffix_tokens
     asked = f"the next {format_tokens(suffix)} tokens" if suffix else "a prefix"
-    title = f"Where {asked} may live, by {say_order(table)}, fastest on top: {say_model(run)} on {device_name(run)}"
+    title = f"Where {asked} may live, by {format_order(table)}, fastest on top: {format_model(run)} on {device_name(run)}"
     lines = textwrap.wrap(title, width=int(width_inches * 11.5))
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10.5, fontweight="bold", parse_math=False)
     _legend(figure, table)

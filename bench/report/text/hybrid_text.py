@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bench.estimate.results import Analysis, HybridCurve, HybridPoint
 from bench.record.run import RunRecord
 from bench.record.units import MISSING, format_share, format_tokens, printable, round_digits
-from bench.report.notice_text import harmless_codes, say_own_notices
+from bench.report.notice_text import format_own_notices, harmless_codes
 from bench.report.run_facts import series_label
 from bench.report.text.format import format_ratio_estimate, format_seconds_estimate
 
@@ -47,10 +47,10 @@ def _describe(run: RunRecord, curve: HybridCurve) -> str:
         return f"{name}: nothing measured ({printable(why)})."
     suspects = suspects_of(run, curve)
     doubt = f" (suspect: {', '.join(suspects)})" if suspects else ""
-    return f"{name} {_say_wins(curve.points)}{_say_longest(curve.points[-1])}{doubt}."
+    return f"{name} {_format_wins(curve.points)}{_format_longest(curve.points[-1])}{doubt}."
 
 
-def _say_wins(points: Sequence[HybridPoint]) -> str:
+def _format_wins(points: Sequence[HybridPoint]) -> str:
     """At how many lengths hybrid beats the better arm beyond its interval, and from which on."""
     wins = [point.prefix_tokens for point in points if _low_speedup(point) > 1]
     lengths = f"{len(points)} length{'s' * (len(points) != 1)}"
@@ -65,7 +65,7 @@ def _low_speedup(point: HybridPoint) -> float:
     return 0.0 if point.speedup is None or point.speedup.low is None else point.speedup.low
 
 
-def _say_longest(point: HybridPoint) -> str:
+def _format_longest(point: HybridPoint) -> str:
     """By how much at one length: below 1, hybrid is the slower."""
     if point.speedup is None:
         return ""
@@ -81,11 +81,11 @@ def _say_longest(point: HybridPoint) -> str:
 
 def suspects_of(run: RunRecord, curve: HybridCurve) -> Sequence[str]:
     """Codes of all that makes a hybrid curve suspect, each once."""
-    found, harmless = say_hybrid_notices(run, curve), harmless_codes(run)
+    found, harmless = format_hybrid_notices(run, curve), harmless_codes(run)
     return [printable(code) for code in found if code not in harmless]
 
 
-def say_hybrid_notices(run: RunRecord, curve: HybridCurve) -> dict[str, tuple[str, ...]]:
+def format_hybrid_notices(run: RunRecord, curve: HybridCurve) -> dict[str, tuple[str, ...]]:
     """Code -> messages, each once, of all that was noticed of a hybrid curve and of nothing else."""
     texts = [code for point in curve.points for code in point.notices]
-    return say_own_notices(run, [*texts, *curve.notices], series=curve.series)
+    return format_own_notices(run, [*texts, *curve.notices], series=curve.series)

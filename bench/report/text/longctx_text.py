@@ -29,7 +29,7 @@ def longctx_text(tables: Tables) -> str:
     for rate, rows in tables["times"].groupby("bytes_per_s", sort=False):
         block = [_times(float(str(rate)), rows)]
         ours = [row for row in crossings if row["bytes_per_s"] == rate]
-        block += [_say(list(rows)) for _, rows in groupby(ours, key=lambda row: row["crossover"])]
+        block += [_format_message(list(rows)) for _, rows in groupby(ours, key=lambda row: row["crossover"])]
         blocks.append("\n".join(block))
     blocks.append("\n".join(f"supposed: {printable(row['notice'])}" for row in records(tables["notices"])))
     return "\n\n".join(block for block in blocks if block)
@@ -54,7 +54,7 @@ def _times(bytes_per_s: float, frame: pd.DataFrame) -> str:
     return text_table(f"Storage of {format_rate(bytes_per_s)} (modelled)", headings, rows)
 
 
-def _say(rows: Sequence[dict[str, Any]]) -> str:
+def _format_message(rows: Sequence[dict[str, Any]]) -> str:
     """Every range in which load wins, of one kind of crossover."""
     name = f"{rows[0]['crossover']} (modelled)"
     words = rows[0]["verdict"].replace("_", " ")

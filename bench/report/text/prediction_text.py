@@ -62,12 +62,12 @@ def _cells(point: Point) -> tuple[str, ...]:
 def answer_text(answer: ModelledAnswer) -> str:
     """Table, sentences of C* and P*, and what had to be supposed."""
     lines = [f"modelled: {printable(answer.label)}", *align([HEADINGS, *map(_cells, answer.points)])]
-    lines += [f"modelled: {say_spot(spot, answer.chunk_tokens)}" for spot in answer.spots]
+    lines += [f"modelled: {format_spot(spot, answer.chunk_tokens)}" for spot in answer.spots]
     lines += [f"supposed: {printable(notice)}" for notice in answer.notices]
     return "\n".join(lines)
 
 
-def say_spot(spot: SweetSpot, chunk_tokens: int) -> str:
+def format_spot(spot: SweetSpot, chunk_tokens: int) -> str:
     """The verdict of one modelled spot in one sentence."""
     chunk = count_of(chunk_tokens, "token")
     loading, other = (words.format(chunk=chunk) for words in WHAT[spot.kind])
@@ -86,14 +86,14 @@ def say_spot(spot: SweetSpot, chunk_tokens: int) -> str:
     if doubts:
         words += f", but {UNDECIDED}: within the bounds of the times {' or '.join(doubts)}"
     bounded = any(crossing.tokens.low is not None for crossing in spot.crossings)
-    details = [_say_crossing(crossing, is_sure=not doubts, bounded=bounded) for crossing in spot.crossings]
+    details = [_format_crossing(crossing, is_sure=not doubts, bounded=bounded) for crossing in spot.crossings]
     details.append(spot.reason)
     if spot.export_tokens is not None:
         details.append(f"{format_tokens(spot.export_tokens)} in whole chunks of {chunk}")
     return f"{words} ({'; '.join(details)})"
 
 
-def _say_crossing(crossing: Crossing, *, is_sure: bool, bounded: bool) -> str:
+def _format_crossing(crossing: Crossing, *, is_sure: bool, bounded: bool) -> str:
     """Which side load wins on, and the bounds; where they hold another verdict too, of the last crossing alone."""
     direction = "load wins beyond" if crossing.load_wins_beyond else "load wins only below"
     said = [direction, *(["extrapolated"] if crossing.extrapolated else [])]
@@ -123,7 +123,7 @@ def answer_csv(answer: ModelledAnswer) -> str:
     return stream.getvalue()
 
 
-def _say_compared(one: Compared) -> str:
+def _format_compared(one: Compared) -> str:
     said = f"{one.quantity} {one.modelled:.4g} modelled"
     if one.low is not None and one.high is not None:
         said += f" [{one.low:.4g}–{'∞' if one.high == inf else f'{one.high:.4g}'}]"
@@ -148,7 +148,7 @@ def outcome_lines(outcomes: Sequence[RowOutcome]) -> list[str]:
             if outcome.calibrated
             else "modelled"
         )
-        said = [", ".join(map(_say_compared, outcome.compared))]
+        said = [", ".join(map(_format_compared, outcome.compared))]
         said += [f"supposed: {printable(one)}" for one in outcome.taken]
         lines.append(f"{name}: {how}: {'; '.join(said)}")
     parts = [median_error([one for one in outcomes if one.calibrated is way]) for way in (True, False)]

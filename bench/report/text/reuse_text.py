@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.estimate.fits import say_factor
+from bench.estimate.fits import format_factor
 from bench.predict.prediction import answer
 from bench.record.units import MISSING, count_of, format_bytes, format_tokens, printable, round_digits
 from bench.report.figures.reuse_figure import LABELS, WHERE_FASTER, strategy_names
@@ -110,7 +110,7 @@ def beyond_lines(prices: HitPrices, trace: Trace) -> Iterator[str]:
     measured = prices.curves.measured_range
     if prices.beyond is None or measured is None:
         return
-    longest, factor = int(trace.input_tokens.max()), say_factor(trace.input_tokens.tolist(), measured)
+    longest, factor = int(trace.input_tokens.max()), format_factor(trace.input_tokens.tolist(), measured)
     if factor is not None:
         yield f"extrapolated: {factor}, by the model calibrated on the sweep"
     if longest > measured[1]:

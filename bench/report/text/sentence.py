@@ -19,10 +19,10 @@ from bench.report.run_facts import (
     backend_name,
     data_path,
     device_name,
+    format_cache,
+    format_depth,
+    format_model,
     load_series,
-    say_cache,
-    say_depth,
-    say_model,
     series_label,
     storage_name,
 )
@@ -30,15 +30,15 @@ from bench.report.text.format import format_tokens_estimate
 from bench.report.text.main_answer import asked_spot, main_spot
 
 
-def say_arms(run: RunRecord, series: str | None) -> tuple[str, str]:
+def format_arms(run: RunRecord, series: str | None) -> tuple[str, str]:
     """What is loaded and what is computed beyond P*: ("loading the next KV chunk", "computing it")."""
     suffix = run.plan.suffix_tokens
     if not suffix:
         return "loading the next KV chunk", "computing it"
-    return f"loading {say_suffix(run, series)}", "computing them" if suffix != 1 else "computing it"
+    return f"loading {format_suffix(run, series)}", "computing them" if suffix != 1 else "computing it"
 
 
-def say_suffix(run: RunRecord, series: str | None) -> str:
+def format_suffix(run: RunRecord, series: str | None) -> str:
     """What a run with a suffix asks about: "the next 1,000 tokens (loaded in whole KV chunks of 256)".
 
     A suffix is loaded with all of the KV chunks that hold it, and computed without the rest of them.
@@ -54,7 +54,7 @@ def say_suffix(run: RunRecord, series: str | None) -> str:
 def of_suffix(run: RunRecord, spot: SweetSpot) -> str:
     """What stands behind the name of a P* that was asked for with a suffix: " of the next 1,000 tokens"; else nothing."""
     asked = spot.kind == "marginal" and run.plan.suffix_tokens
-    return f" of {say_suffix(run, spot.series)}" if asked else ""
+    return f" of {format_suffix(run, spot.series)}" if asked else ""
 
 
 def _find_chunk(run: RunRecord, series: str | None) -> int:
@@ -66,7 +66,7 @@ def _find_chunk(run: RunRecord, series: str | None) -> int:
 Rounds = dict[int, dict[int, tuple[int, int]]]  # by round, by length: samples of recompute and of load
 
 
-def say_repeats(
+def format_repeats(
     run: RunRecord,
     samples: Sequence[Sample],
     *,
@@ -83,11 +83,13 @@ def say_repeats(
             the nearest lengths there; and it is said where that is not what every length has.
     """
     arms = list(_count_arms(run, samples, series))
-    everywhere = _say([at for rounds in arms for at in _by_length(rounds)])
+    everywhere = _format_message([at for rounds in arms for at in _by_length(rounds)])
     measured = [crossing for crossing in crossings if not crossing.extrapolated]
     if not measured:
         return everywhere
-    said = _say([_around(rounds, crossing.tokens.value) for rounds in arms for crossing in measured])
+    said = _format_message(
+        [_around(rounds, crossing.tokens.value) for rounds in arms for crossing in measured]
+    )
     return said if said == everywhere else f"{said} around the crossing{'s' * (len(measured) != 1)}"
 
 
@@ -127,13 +129,15 @@ def _around(rounds: Rounds, tokens: float) -> list[tuple[int, ...]]:
     return found
 
 
-def _say(places: Sequence[Sequence[Sequence[int]]]) -> str:
+def _format_message(places: Sequence[Sequence[Sequence[int]]]) -> str:
     """Of places on the length axis, each with the samples of its rounds."""
     repeats = {count for rounds in places for counts in rounds for count in counts}
-    return f"{_say_range({len(rounds) for rounds in places}, 'round')} × {_say_range(repeats, 'sample')}"
+    return (
+        f"{_format_range({len(rounds) for rounds in places}, 'round')} × {_format_range(repeats, 'sample')}"
+    )
 
 
-def _say_range(counts: Collection[int], noun: str) -> str:
+def _format_range(counts: Collection[int], noun: str) -> str:
     low, high = min(counts, default=0), max(counts, default=0)
     return f"{low}{f' to {high}' if high > low else ''} {noun}{'s' * (high != 1)}"
 
@@ -152,9 +156,9 @@ def describe_answer(run: RunRecord, samples: Sequence[Sample], analysis: Analysi
     spot = main_spot(run, analysis)
     if spot is None:
         return (
-            f"For {say_model(run)} on {device_name(run)} "
+            f"For {format_model(run)} on {device_name(run)} "
             f"with {storage_name(run)}, nothing can be said: "
-            f"no load series was measured ({say_repeats(run, samples)})."
+            f"no load series was measured ({format_repeats(run, samples)})."
         )
     return sentence(run, samples, analysis, spot=spot)
 
@@ -162,20 +166,20 @@ def describe_answer(run: RunRecord, samples: Sequence[Sample], analysis: Analysi
 def sentence(run: RunRecord, samples: Sequence[Sample], analysis: Analysis, *, spot: SweetSpot) -> str:
     """One sentence that says one spot, and all that the answer depends on."""
     path = data_path(run, samples, series=spot.series) or "an unproven data path"
-    cache = say_cache(run, samples, series=spot.series)
+    cache = format_cache(run, samples, series=spot.series)
     backend = backend_name(run, spot.series)
     by = f" by {backend}" if backend is not None else f" by {series_label(run, spot.series)}"
     single = spot.verdict == "crossover"
     qualities = [
-        say_interval(spot.crossings[0]) if single else None,
+        format_interval(spot.crossings[0]) if single else None,
         f"measured {format_token_range(spot.measured_range)}" if spot.measured_range else "no range measured",
-        say_repeats(run, samples, series={spot.series}, crossings=spot.crossings),
-        say_depth(samples),
+        format_repeats(run, samples, series={spot.series}, crossings=spot.crossings),
+        format_depth(samples),
     ]
     suspects = suspect_codes(run, samples, analysis, series=spot.series)
     doubt = f"; suspect: {', '.join(suspects)}" if suspects else ""
     return (
-        f"For {say_model(run)} on {device_name(run)}, "
+        f"For {format_model(run)} on {device_name(run)}, "
         f"loading from {storage_name(run, spot.series)}{by} over {path}{f' ({cache})' if cache else ''}, "
         f"{_predicate(run, spot)} ({', '.join(part for part in qualities if part)}{doubt})."
     )
@@ -196,7 +200,7 @@ def short_answer(spot: SweetSpot) -> str:
     """The verdict in a few words: for tiles and comparisons."""
     name = crossover_name(spot)
     if spot.verdict in {"crossover", "multiple_crossings"}:
-        return f"{name}{say_places(spot)}"
+        return f"{name}{format_places(spot)}"
     return {
         "load_always_wins": f"no {name}: load always wins",
         "recompute_always_wins": f"no {name}: recompute always wins",
@@ -204,7 +208,7 @@ def short_answer(spot: SweetSpot) -> str:
     }[spot.verdict]
 
 
-def say_places(spot: SweetSpot) -> str:
+def format_places(spot: SweetSpot) -> str:
     """Where load wins, after the name: " = 7,208 tokens", " = 700 tokens (load wins below)", or of several all."""
     if len(spot.crossings) == 1:
         falling = "" if spot.crossings[0].load_wins_beyond else " (load wins below)"
@@ -216,14 +220,14 @@ def say_places(spot: SweetSpot) -> str:
     return f": load wins {' and '.join(turns)} tokens"
 
 
-def say_crossing(crossing: Crossing) -> str:
+def format_crossing(crossing: Crossing) -> str:
     """Tokens with interval of one crossing, and what it is if not the usual: a falling one, an extrapolation."""
     turn = "" if crossing.load_wins_beyond else " (recompute wins beyond)"
     fitted = " (extrapolated)" if crossing.extrapolated else ""
     return format_tokens_estimate(crossing.tokens) + turn + fitted
 
 
-def say_interval(crossing: Crossing) -> str:
+def format_interval(crossing: Crossing) -> str:
     """The 95 % interval of a crossing, or why there is none."""
     low, high = crossing.tokens.low, crossing.tokens.high
     if crossing.extrapolated:
@@ -233,22 +237,22 @@ def say_interval(crossing: Crossing) -> str:
     return f"95 % interval {format_tokens(low)} to {format_tokens(high)} tokens"
 
 
-def say_guess(crossing: Crossing) -> str:
+def format_guess(crossing: Crossing) -> str:
     """A crossing that is not the answer: where it may lie, and how that is known."""
     if crossing.extrapolated:
         return f"the fitted curves cross at {format_tokens(crossing.tokens.value)} tokens, an extrapolation"
-    return f"the best guess is {format_tokens(crossing.tokens.value)} tokens ({say_interval(crossing)})"
+    return f"the best guess is {format_tokens(crossing.tokens.value)} tokens ({format_interval(crossing)})"
 
 
 def _predicate(run: RunRecord, spot: SweetSpot) -> str:
     name = crossover_name(spot)
     whole = "loading the whole prefix", "recomputing it"
-    what = whole if spot.kind == "whole" else say_arms(run, spot.series)
+    what = whole if spot.kind == "whole" else format_arms(run, spot.series)
     if spot.verdict == "crossover":
         return _crossover(spot, *what)
     if spot.verdict == "multiple_crossings":
         return _crossings(spot, f"{name}{of_suffix(run, spot)}")
-    guess = "".join(f"; {say_guess(crossing)}" for crossing in spot.crossings)
+    guess = "".join(f"; {format_guess(crossing)}" for crossing in spot.crossings)
     if spot.verdict == "load_always_wins":
         return (
             f"{what[0]} is faster than {what[1]} at every measured length, "
@@ -274,7 +278,7 @@ def _crossover(spot: SweetSpot, loading: str, recomputing: str) -> str:
 def _crossings(spot: SweetSpot, name: str) -> str:
     turns = [
         f"{'loading' if crossing.load_wins_beyond else 'recomputing'} wins beyond "
-        f"{format_tokens(crossing.tokens.value)} tokens ({say_interval(crossing)}"
+        f"{format_tokens(crossing.tokens.value)} tokens ({format_interval(crossing)}"
         f"{', extrapolated' if crossing.extrapolated else ''})"
         for crossing in spot.crossings
     ]

@@ -9,14 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.estimate.results import Crossing, SweetSpot
-from bench.estimate.tiers import Home, Tier, TierTable, asked_spot
+from bench.estimate.tiers import CheapestTier, Tier, TierTable, asked_spot
 from bench.record.run import RunRecord
 from bench.record.units import MISSING, format_seconds, format_tokens, printable
-from bench.report.run_facts import in_virtual_machine, say_state, series_label
+from bench.report.run_facts import format_state, in_virtual_machine, series_label
 from bench.report.text.format import format_rate_estimate, format_tokens_estimate
 from bench.report.text.terminal import align
 
-MOST_LENGTHS = 4  # columns of load times
+MAX_LENGTHS = 4  # columns of load times
 LEFT_COLUMNS = frozenset({0, 1, 2, 3})
 RULE = (
     "cheapest per byte, the last costs least: host memory, memory of a store, local disk, network storage, "
@@ -26,10 +26,10 @@ RULE = (
 
 def tier_title(table: TierTable) -> str:
     """The heading, with what the tiers are ordered by."""
-    return f"Where a prefix may live: tiers by {say_order(table)}"
+    return f"Where a prefix may live: tiers by {format_order(table)}"
 
 
-def say_order(table: TierTable) -> str:
+def format_order(table: TierTable) -> str:
     """What the rows are ordered by: "load time at 4,096 tokens"."""
     if table.order_tokens is None:
         return "load time at the longest length of each"
@@ -46,10 +46,10 @@ def has_choice(table: TierTable) -> bool:
 def shown_lengths(table: TierTable) -> tuple[int, ...]:
     """The lengths whose load times are shown: shortest and longest, and some in between."""
     lengths = table.lengths
-    if len(lengths) <= MOST_LENGTHS:
+    if len(lengths) <= MAX_LENGTHS:
         return lengths
     last = len(lengths) - 1
-    return tuple(lengths[round(step * last / (MOST_LENGTHS - 1))] for step in range(MOST_LENGTHS))
+    return tuple(lengths[round(step * last / (MAX_LENGTHS - 1))] for step in range(MAX_LENGTHS))
 
 
 def tier_headings(table: TierTable) -> tuple[str, ...]:
@@ -85,16 +85,16 @@ def _tier_row(run: RunRecord, table: TierTable, tier: Tier) -> tuple[str, ...]:
         series_label(run, tier.series),
         tier.place,
         printable(tier.data_path or MISSING),
-        MISSING if state is None else say_state(state, guest=in_virtual_machine(run)),
+        MISSING if state is None else format_state(state, guest=in_virtual_machine(run)),
         format_rate_estimate(tier.bytes_per_s),
-        MISSING if table.suffix_tokens else say_spot(tier.whole),
-        say_spot(tier.marginal),
+        MISSING if table.suffix_tokens else format_spot(tier.whole),
+        format_spot(tier.marginal),
         *(MISSING if estimate is None else format_seconds(estimate.value) for estimate in found),
-        say_from(table, tier),
+        format_from(table, tier),
     )
 
 
-def say_spot(spot: SweetSpot | None) -> str:
+def format_spot(spot: SweetSpot | None) -> str:
     """C* or P* with its interval, or the verdict."""
     if spot is None:
         return MISSING
@@ -105,7 +105,7 @@ def say_spot(spot: SweetSpot | None) -> str:
     return spot.verdict.replace("_", " ")
 
 
-def say_from(table: TierTable, tier: Tier) -> str:
+def format_from(table: TierTable, tier: Tier) -> str:
     """From how many tokens on a prefix may live in this tier."""
     spot = asked_spot(tier, table.suffix_tokens)
     if spot is None or spot.verdict == "inconclusive":
@@ -114,12 +114,12 @@ def say_from(table: TierTable, tier: Tier) -> str:
         shortest = " (shortest)" if spot.verdict == "load_always_wins" else ""
         return f"{format_tokens(tier.from_tokens)}{shortest}"
     if spot.verdict in {"crossover", "multiple_crossings"}:
-        return f"only {_say_wins(spot.crossings)}"
+        return f"only {_format_wins(spot.crossings)}"
     top = None if spot.measured_range is None else spot.measured_range[1]
     return f"never up to {format_tokens(top)}"
 
 
-def _say_wins(crossings: Sequence[Crossing]) -> str:
+def _format_wins(crossings: Sequence[Crossing]) -> str:
     """Where load wins, of crossings that end in recompute: "below 700 and 2,000 to 9,000"."""
     wins = []
     for number, crossing in enumerate(crossings):
@@ -146,21 +146,21 @@ def tier_notes(run: RunRecord, table: TierTable) -> tuple[str, ...]:
     ]
     return (
         f"at N: {timed}; GB/s at the longest length; {RULE}",
-        *say_homes(run, table),
+        *format_homes(run, table),
         *left_out,
         *(printable(message) for message in table.not_measured),
     )
 
 
-def say_homes(run: RunRecord, table: TierTable) -> tuple[str, ...]:
+def format_homes(run: RunRecord, table: TierTable) -> tuple[str, ...]:
     """The cheapest tier that beats recompute, by runs of lengths that share it."""
     lines = []
     for _, homes in groupby(table.homes, key=lambda home: (sorted(home.all_series), home.undecided)):
-        lines.append(_say_run(run, list(homes)))
+        lines.append(_format_run(run, list(homes)))
     return tuple(lines)
 
 
-def _say_run(run: RunRecord, homes: Sequence[Home]) -> str:
+def _format_run(run: RunRecord, homes: Sequence[CheapestTier]) -> str:
     home = homes[0]
     first, last = format_tokens(home.prefix_tokens), format_tokens(homes[-1].prefix_tokens)
     at = f"at {first} tokens" if len(homes) == 1 else f"at {first} to {last} tokens"

@@ -25,7 +25,7 @@ ROOM_BYTES = 4096  # for CUfileDrvProps_t, which is below 100 bytes and grows be
 MAJOR, MINOR, STATUS_FLAGS, FEATURE_FLAGS = 0, 4, 24, 32
 
 
-def _say(step: str, **facts: object) -> None:
+def _format_message(step: str, **facts: object) -> None:
     sys.stdout.write(json.dumps({"step": step, **facts}) + "\n")
     sys.stdout.flush()
 
@@ -81,22 +81,24 @@ def main() -> None:
     try:
         cufile = import_cufile()
     except GdsUnavailableError as error:
-        _say("absent", reason=str(error))
+        _format_message("absent", reason=str(error))
         return
     version = cufile.get_version()
-    _say("loaded", version=f"{version // 1000}.{version % 1000 // 10}")
+    _format_message("loaded", version=f"{version // 1000}.{version % 1000 // 10}")
     reason = _enter_context()
     if reason is not None:
-        _say("no context", reason=reason)
+        _format_message("no context", reason=reason)
         return
     had_stdin = _has_stdin()
-    _say("opening")
+    _format_message("opening")
     try:
         cufile.driver_open()
     except cufile.cuFileError as error:
-        _say("refused", reason=str(error).partition("\n")[0], closed_stdin=had_stdin and not _has_stdin())
+        _format_message(
+            "refused", reason=str(error).partition("\n")[0], closed_stdin=had_stdin and not _has_stdin()
+        )
         return
-    _say("opened", closed_stdin=had_stdin and not _has_stdin(), **_read_properties(cufile))
+    _format_message("opened", closed_stdin=had_stdin and not _has_stdin(), **_read_properties(cufile))
 
 
 if __name__ == "__main__":

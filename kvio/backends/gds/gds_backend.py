@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.gds.gds_library import INSTALL, find_driver_kind, is_installed
 from kvio.backends.gds.gds_options import parse_gds_options
 from kvio.backends.gds.gds_process import Configuration, GdsProcess, join_process
@@ -27,7 +27,7 @@ from kvio.protocol import (
 
 MAX_HANDLES = 16  # per thread; fewer where the limit of the process leaves each thread less
 HELD = 2  # descriptors that kvikio has of each file
-MOST_READS = 64  # per thread; reads go to a pool of threads, never to cuFile's batches, which hang above 128
+MAX_READS = 64  # per thread; reads go to a pool of threads, never to cuFile's batches, which hang above 128
 END_OF_FILE = "EOF"  # how kvikio's message ends when the file does
 ON_THE_CPU = "--backend-option gds.compat=on, or --backend posix"
 NO_DRIVER = "there is no libcuda.so.1, which kvikio loads even to read into host memory"
@@ -59,14 +59,14 @@ class GdsBackend:
     """
 
     name = "gds"
-    reads_at_once: int | None = MOST_READS
+    reads_at_once: int | None = MAX_READS
 
-    def __init__(self, setting: BackendSetting) -> None:
+    def __init__(self, setting: BackendConfig) -> None:
         self._options = parse_gds_options(setting.options)
         self._direct = setting.direct or not self._options.compat
         self._log_folder = setting.directory
         self._process: GdsProcess = join_process(Configuration(self._options, setting.direct))
-        self.queue_depth = min(setting.queue_depth, MOST_READS)
+        self.queue_depth = min(setting.queue_depth, MAX_READS)
         self.notices: tuple[str, ...] = ()
         self._handles: OrderedDict[Path, Any] = OrderedDict()
         self._in_flight: deque[_Flight] = deque()
@@ -136,7 +136,7 @@ class GdsBackend:
         SHARED.give_back(HELD)
 
     def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
-        """Hand the reads to kvikio's pool, as far as it has fewer than `MOST_READS` of this thread.
+        """Hand the reads to kvikio's pool, as far as it has fewer than `MAX_READS` of this thread.
 
         Raises:
             KVIOError: a read is not aligned, so that a part of it would take another way in silence.
@@ -149,7 +149,7 @@ class GdsBackend:
     def _begin(self) -> None:
         """Begin what may begin, the oldest first."""
         for flight in self._in_flight:
-            while flight.waiting and self._num_begun < MOST_READS:
+            while flight.waiting and self._num_begun < MAX_READS:
                 read = flight.waiting.popleft()
                 place = flight.buffer[read.buffer_offset : read.buffer_offset + read.num_bytes]
                 pread = self._handles[read.path].pread

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from kvio.protocol import KVIOError
 
-MOST = 8192  # files open at once do not pay beyond that: 32 for each of 240 threads
+MAX_KEPT_OPEN = 8192  # files open at once do not pay beyond that: 32 for each of 240 threads
 KEPT_FREE = 256  # for all else: pipes, sockets, rings, a GPU's driver, what is being written
 
 
-def raise_limit(most: int = MOST) -> int:
+def raise_limit(most: int = MAX_KEPT_OPEN) -> int:
     """Raise this process's own limit to the one that it may not exceed, or to `most`; gives what it is then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -79,7 +79,7 @@ class Descriptors:
 
 def _allowed() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = MOST if soft == resource.RLIM_INFINITY else min(soft, MOST)
+    limit = MAX_KEPT_OPEN if soft == resource.RLIM_INFINITY else min(soft, MAX_KEPT_OPEN)
     return max(1, limit - min(KEPT_FREE, limit // 2))
 
 

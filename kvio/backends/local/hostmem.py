@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kvio.backends.config import BackendSetting, HostMemory
+from kvio.backends.config import BackendConfig, HostMemory
 from kvio.protocol import KVIOError, Read, ShortReadError
 
 
@@ -14,7 +14,7 @@ class HostMemReader:
 
     name = "hostmem"
 
-    def __init__(self, setting: BackendSetting) -> None:
+    def __init__(self, setting: BackendConfig) -> None:
         if not isinstance(setting.depot, HostMemory):
             raise KVIOError("the hostmem backend needs a memory that holds the chunks")
         self._memory = setting.depot

@@ -10,7 +10,7 @@ from time import monotonic
 import numpy as np
 import torch
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.local.pinned_backend import READS_AT_ONCE
 from kvio.file_ranges import Span, SpanMap, whole_files
 from kvio.host_buffers import CudaRegistrar, HostBuffer, Registrar
@@ -134,7 +134,7 @@ class PinnedBackend:
     name = "hostmem-pinned"
     reads_at_once: int | None = READS_AT_ONCE
 
-    def __init__(self, setting: BackendSetting) -> None:
+    def __init__(self, setting: BackendConfig) -> None:
         if not isinstance(setting.depot, PinnedMemory):
             raise KVIOError("the hostmem-pinned backend needs a pinned memory that holds the chunks")
         self.queue_depth = setting.queue_depth

@@ -3,23 +3,23 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from kvio.backends.config import BackendSetting
-from kvio.backends.placement import Depot
+from kvio.backends.config import BackendConfig
+from kvio.backends.placement import Placement
 from kvio.backends.selftest import try_reading
 from kvio.protocol import NO_LIMIT, Backend, Unavailable
 
-MOST_IN_FLIGHT = 64  # jobs of one thread; more than two keep no link busier
+MAX_IN_FLIGHT = 64  # jobs of one thread; more than two keep no link busier
 READS_AT_ONCE = NO_LIMIT
 
 
-def make_pinned(setting: BackendSetting) -> Backend:
+def make_pinned(setting: BackendConfig) -> Backend:
     """The backend of one thread."""
     from kvio.backends.local.hostmem_pinned import PinnedBackend
 
     return PinnedBackend(setting)
 
 
-def hold_pinned(options: Mapping[str, str], root: Path) -> Depot:
+def hold_pinned(options: Mapping[str, str], root: Path) -> Placement:
     """The memory that all threads share."""
     from kvio.backends.local.hostmem_pinned import PinnedMemory
 

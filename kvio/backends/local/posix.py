@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvio.alignment import DIRECT_ALIGN_BYTES
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.local.file_handles import OpenedFiles
 from kvio.protocol import KVIOError, Read, ShortReadError
 
@@ -18,7 +18,7 @@ class PosixReader:
 
     name = "posix"
 
-    def __init__(self, setting: BackendSetting) -> None:
+    def __init__(self, setting: BackendConfig) -> None:
         self._direct = setting.direct
         self._files = OpenedFiles(direct=setting.direct)
 

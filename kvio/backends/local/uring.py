@@ -6,7 +6,7 @@ import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.local.file_handles import MAX_OPEN_FILES, OpenedFiles
 from kvio.backends.local.io_uring import Completion, Ring
 from kvio.backends.local.posix import MAX_CALL_BYTES, require_aligned, require_going_on
@@ -21,7 +21,7 @@ from kvio.protocol import (
     UnavailableError,
 )
 
-MOST_IN_FLIGHT = 128  # per thread
+MAX_IN_FLIGHT = 128  # per thread
 NOT_REGISTERED = "buffers_not_registered"
 AGAIN = frozenset({errno.EINTR, errno.EAGAIN})  # nothing was read; to be asked for again
 SWITCH = Path("/proc/sys/kernel/io_uring_disabled")  # Linux >= 6.6: 1 without privileges, 2 for everybody
@@ -55,9 +55,9 @@ class UringBackend:
     name = "uring"
     reads_at_once: int | None = None
 
-    def __init__(self, setting: BackendSetting) -> None:
-        if not 1 <= setting.queue_depth <= MOST_IN_FLIGHT:
-            raise KVIOError(f"uring keeps 1 to {MOST_IN_FLIGHT} reads in flight, not {setting.queue_depth}")
+    def __init__(self, setting: BackendConfig) -> None:
+        if not 1 <= setting.queue_depth <= MAX_IN_FLIGHT:
+            raise KVIOError(f"uring keeps 1 to {MAX_IN_FLIGHT} reads in flight, not {setting.queue_depth}")
         self.queue_depth = setting.queue_depth
         self.notices: tuple[str, ...] = ()
         self._direct = setting.direct

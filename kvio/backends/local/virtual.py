@@ -6,7 +6,7 @@ Moves nothing: what is left of a load is the price of the harness.
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.protocol import KVIOError, Read
 
 
@@ -15,7 +15,7 @@ class NullReader:
 
     name = "null"
 
-    def __init__(self, setting: BackendSetting) -> None:
+    def __init__(self, setting: BackendConfig) -> None:
         self.setting = setting
 
     def open(self, path: Path) -> None:
@@ -37,7 +37,7 @@ class SimulatedReader:
 
     name = "simulated"
 
-    def __init__(self, setting: BackendSetting) -> None:
+    def __init__(self, setting: BackendConfig) -> None:
         if setting.device is None:
             raise KVIOError("the simulated backend needs a device: bandwidth, latency and a virtual clock")
         self._device = setting.device

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.mooncake.mooncake_client import (
     INVALID,
     NOT_FOUND,
@@ -21,7 +21,7 @@ from kvio.backends.mooncake.mooncake_placement import Keys, Placed
 from kvio.backends.s3.bucket import ObjectError
 from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
 
-MOST_IN_FLIGHT = 128  # jobs
+MAX_IN_FLIGHT = 128  # jobs
 READS_AT_ONCE = NO_LIMIT
 _KEPT: list[
     memoryview
@@ -64,7 +64,7 @@ class MooncakeBackend:
     reads_at_once: int | None = READS_AT_ONCE
     notices: tuple[str, ...] = ()
 
-    def __init__(self, setting: BackendSetting) -> None:
+    def __init__(self, setting: BackendConfig) -> None:
         address = read_mooncake(setting.options)
         self.queue_depth = max(1, setting.queue_depth)
         self._client = shared_client(address, find_master(address, setting.directory))

@@ -20,7 +20,7 @@ from kvio.backends.mooncake.mooncake_client import LOOPBACK, MooncakeAddress, St
 from kvio.backends.s3.object_placement import scratch_of
 from kvio.child_process import start_child, stop_child
 from kvio.protocol import KVIOError
-from kvio.store.store_files import told
+from kvio.store.store_files import os_errors_as_store_errors
 
 ADDRESS_NAME, LOG_NAME = "mooncake-master", "mooncake.log"
 READY_LIMIT_S = 20.0
@@ -73,7 +73,7 @@ class OwnMaster:
             self._process = self._start(port)
             if self._gets_ready(self._process, port):
                 try:
-                    with told(folder):
+                    with os_errors_as_store_errors(folder):
                         (folder / ADDRESS_NAME).write_text(self.address)
                 except KVIOError:
                     self.stop()
@@ -169,7 +169,7 @@ class StoreSegment:
 
 
 def _open_log(folder: Path) -> BinaryIO:
-    with told(folder):
+    with os_errors_as_store_errors(folder):
         return (folder / LOG_NAME).open("ab")
 
 

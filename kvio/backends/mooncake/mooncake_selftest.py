@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.mooncake.mooncake_backend import MooncakeBackend
 from kvio.backends.mooncake.mooncake_client import INSTALL, is_installed, read_mooncake
 from kvio.backends.mooncake.mooncake_placement import MooncakeDepot
@@ -65,7 +65,7 @@ def _split(error: KVIOError) -> tuple[str, str]:
 
 def _read(path: Path, options: Mapping[str, str]) -> bytes:
     target = make_host_target(PROBE_BYTES)
-    with closing(MooncakeBackend(BackendSetting(directory=path.parent, options=options))) as backend:
+    with closing(MooncakeBackend(BackendConfig(directory=path.parent, options=options))) as backend:
         backend.attach([target])
         backend.open(path)
         backend.submit(0, [Read(path, 0, PROBE_BYTES, 0)], target)

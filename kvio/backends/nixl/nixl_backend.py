@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.local.file_handles import OpenedFiles
 from kvio.backends.local.posix import require_aligned
 from kvio.backends.nixl.nixl_plugin import (
@@ -35,7 +35,7 @@ from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortR
 MARK = secrets.token_bytes(16)  # of this process: that stored bytes end in it by chance does not happen
 
 
-def mark_ends(reads: Sequence[Read], view: memoryview) -> None:
+def write_sentinels(reads: Sequence[Read], view: memoryview) -> None:
     """Write the mark where the last bytes of each read are to arrive."""
     for read in reads:
         end = read.buffer_offset + read.num_bytes
@@ -53,7 +53,7 @@ def find_marked(reads: Sequence[Read], view: memoryview) -> Read | None:
     return None
 
 
-MOST_IN_FLIGHT = 64  # jobs
+MAX_IN_FLIGHT = 64  # jobs
 READS_AT_ONCE = NO_LIMIT
 NAMES: dict[Plugin, str] = {"POSIX": "nixl", "GDS_MT": "nixl-gds", "OBJ": "nixl-obj"}
 
@@ -89,7 +89,7 @@ class NixlBackend:
     reads_at_once: int | None = READS_AT_ONCE
     notices: tuple[str, ...] = ()
 
-    def __init__(self, setting: BackendSetting, plugin: Plugin) -> None:
+    def __init__(self, setting: BackendConfig, plugin: Plugin) -> None:
         self.name = NAMES[plugin]
         self.queue_depth = max(1, setting.queue_depth)
         self._plugin = plugin
@@ -189,7 +189,7 @@ class NixlBackend:
         memory = "VRAM" if self._plugin == "GDS_MT" else "DRAM"
         device = self._device(target)
         if isinstance(target, HostTarget) and self._address is not None:
-            mark_ends(reads, target.view)  # the OBJ plugin says "done" of objects that end too early
+            write_sentinels(reads, target.view)  # the OBJ plugin says "done" of objects that end too early
         local = [(target.address + read.buffer_offset, read.num_bytes, device) for read in reads]
         remote = [(read.file_offset, read.num_bytes, self._sources[read.path].number) for read in reads]
         kind = "OBJ" if self._address is not None else "FILE"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.nixl.nixl_backend import NixlBackend
 from kvio.backends.nixl.nixl_plugin import INSTALL, Plugin, load_nixl
 from kvio.backends.s3.object_placement import ObjectDepot
@@ -82,7 +82,7 @@ def _read_and_compare(plugin: Plugin, path: Path, options: Mapping[str, str]) ->
     target = _device_target() if plugin == "GDS_MT" else make_host_target(PROBE_BYTES)
     if target is None:
         return "torch sees no GPU here"
-    backend = NixlBackend(BackendSetting(options=options), plugin)
+    backend = NixlBackend(BackendConfig(options=options), plugin)
     try:
         backend.attach([target])
         backend.open(path)

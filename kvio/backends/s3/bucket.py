@@ -190,7 +190,7 @@ class Bucket:
                 retry_config={"max_retries": 0},  # a retry would hide in the time of a sample
             )
         except self._errors as error:
-            raise ObjectError(f"{address.name}: {say_cause(error)}") from None
+            raise ObjectError(f"{address.name}: {format_cause(error)}") from None
         self._clients[limit_s, silence_s] = made
         return made
 
@@ -204,7 +204,7 @@ class Bucket:
         return (self._obstore.exceptions.BaseError, OSError, ValueError)
 
     def _failed(self, error: BaseException, key: str) -> ObjectError:
-        return ObjectError(f"{self.address.name}: {key or 'listing'}: {say_cause(error)}")
+        return ObjectError(f"{self.address.name}: {key or 'listing'}: {format_cause(error)}")
 
     def read_into(self, key: str, start: int, *, target: memoryview, whole: bool) -> None:
         """Fill `target` with the object's bytes from `start` on; `whole` asks for the object without a range.
@@ -335,7 +335,7 @@ def load_obstore() -> ModuleType:
         raise KVIOError(f"obstore is not installed; {INSTALL}") from None
 
 
-def say_cause(error: BaseException) -> str:
+def format_cause(error: BaseException) -> str:
     """What went wrong in a few words: obstore's own text runs over many lines and repeats the request."""
     text = str(error)
     for mark, cause in CAUSES.items():

@@ -15,10 +15,10 @@ from pathlib import Path
 import xxhash
 
 from kvio.backends.s3.bucket import Bucket, ObjectError, read_address
-from kvio.os_errors import needing_threads
+from kvio.os_errors import thread_limit_errors
 from kvio.protocol import KVIOError
 from kvio.store import scratch
-from kvio.store.store_files import told
+from kvio.store.store_files import os_errors_as_store_errors
 
 NUM_PLACERS = 4
 MARK = "owner"
@@ -50,7 +50,7 @@ def scratch_of(path: Path) -> Path:
 def describe_owner(folder: Path) -> str:
     """A digest of this machine and folder, which names neither."""
     machine = MACHINE_ID.read_text().strip() if MACHINE_ID.is_file() else ""
-    with told(folder):
+    with os_errors_as_store_errors(folder):
         facts = os.statvfs(folder), folder.stat().st_ino
     text = f"{machine}\n{folder.resolve()}\n{facts[0].f_fsid}\n{facts[1]}"
     return hashlib.sha256(text.encode()).hexdigest()
@@ -119,7 +119,7 @@ class ObjectDepot:
             self._place(path)
 
         with (
-            needing_threads(f"{NUM_PLACERS} placing threads"),
+            thread_limit_errors(f"{NUM_PLACERS} placing threads"),
             ThreadPoolExecutor(NUM_PLACERS, thread_name_prefix="kvio-place") as pool,
         ):
             try:

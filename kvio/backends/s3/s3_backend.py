@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.s3.bucket import INSTALL, Bucket, load_obstore, read_address
 from kvio.backends.s3.object_placement import object_key
 from kvio.protocol import KVIOError, Read, Unavailable
@@ -19,7 +19,7 @@ class S3Reader:
 
     name = "s3"
 
-    def __init__(self, setting: BackendSetting) -> None:
+    def __init__(self, setting: BackendConfig) -> None:
         address = read_address(setting.options)
         self._bucket = Bucket(address)
         self._prefix = address.prefix

@@ -21,10 +21,10 @@ import torch
 
 from bench.arms.read_evidence import KernelEvidence
 from kvio.backends import BACKENDS, BackendKind
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.local.file_handles import MAX_OPEN_FILES
 from kvio.backends.local.hostmem_pinned import PinnedMemory
-from kvio.backends.placement import Depot
+from kvio.backends.placement import Placement
 from kvio.backends.selftest import TRIAL_FAILED
 from kvio.evidence.cold_evidence import prove_cache_state, prove_data_path
 from kvio.evidence.page_cache import evict, resident_bytes
@@ -64,8 +64,8 @@ class Variant:
     def all_options(self) -> dict[str, str]:
         return server_options(self.name) if self.kind.on_server else dict(self.options)
 
-    def setting(self, depot: Depot | None = None) -> BackendSetting:
-        return BackendSetting(
+    def setting(self, depot: Placement | None = None) -> BackendConfig:
+        return BackendConfig(
             direct=self.direct, depot=depot, queue_depth=self.queue_depth, options=self.all_options()
         )
 
@@ -74,7 +74,7 @@ class Variant:
         """Whether it is tried before; memory that nothing real pins is copied from in the same way without a GPU."""
         return self.name != "hostmem-pinned"
 
-    def depot(self, root: Path) -> Depot | None:
+    def depot(self, root: Path) -> Placement | None:
         if not self.is_probed:
             return PinnedMemory(RecordingRegistrar)
         return None if self.kind.depot is None else self.kind.depot(self.all_options(), root)
@@ -450,7 +450,7 @@ def _store(directory: Path, variant: Variant) -> ChunkStore:
 
 
 @contextmanager
-def _loader(store: ChunkStore, variant: Variant) -> Iterator[tuple[ChunkLoader, Depot | None]]:
+def _loader(store: ChunkStore, variant: Variant) -> Iterator[tuple[ChunkLoader, Placement | None]]:
     depot = variant.depot(store.directory)
     setting = variant.setting(depot)
     with closing(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kvio.backends import BACKENDS, find_backend
-from kvio.backends.config import BackendSetting, HostMemory
+from kvio.backends.config import BackendConfig, HostMemory
 from kvio.backends.local.hostmem_pinned import NO_GPU, PinnedBackend, PinnedMemory
 from kvio.file_ranges import Span
 from kvio.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError
@@ -100,8 +100,8 @@ def test_without_a_gpu_there_is_nothing_to_pin_for(tmp_path: Path) -> None:
 
 def test_only_pinned_memory_and_device_targets_will_do(registrar: RecordingRegistrar) -> None:
     with pytest.raises(KVIOError, match="needs a pinned memory"):
-        PinnedBackend(BackendSetting(depot=HostMemory()))
-    backend = PinnedBackend(BackendSetting(depot=PinnedMemory(lambda: registrar)))
+        PinnedBackend(BackendConfig(depot=HostMemory()))
+    backend = PinnedBackend(BackendConfig(depot=PinnedMemory(lambda: registrar)))
     with pytest.raises(KVIOError, match="one device only"):
         backend.attach([HostTarget(0, 0, memoryview(bytearray(4096)))])
 
@@ -113,7 +113,7 @@ def test_what_arrives_lies_in_the_target_and_not_beside_it(
     memory = PinnedMemory(lambda: registrar)
     memory.place([path])
     target = DeviceTarget(0, torch.full((16,), 9, dtype=torch.uint8))
-    backend = PinnedBackend(BackendSetting(depot=memory, queue_depth=2))
+    backend = PinnedBackend(BackendConfig(depot=memory, queue_depth=2))
     backend.attach([target])
     backend.open(path)
     backend.submit(0, [Read(path, 3, 4, 8)], target)
@@ -136,7 +136,7 @@ def test_pinned_memory_reaches_the_gpu(tmp_path: Path) -> None:
     memory = PinnedMemory()
     memory.place([path])
     target = DeviceTarget(0, torch.zeros(1 << 20, dtype=torch.uint8, device="cuda"))
-    backend = PinnedBackend(BackendSetting(depot=memory))
+    backend = PinnedBackend(BackendConfig(depot=memory))
     backend.attach([target])
     backend.open(path)
     backend.submit(0, [Read(path, 0, 1 << 20, 0)], target)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kvio.backends import BACKENDS, find_backend
-from kvio.backends.config import BackendSetting, HostMemory, SimulatedDevice
+from kvio.backends.config import BackendConfig, HostMemory, SimulatedDevice
 from kvio.backends.local.hostmem import HostMemReader
 from kvio.backends.local.posix import MAX_CALL_BYTES, PosixReader
 from kvio.backends.local.virtual import NullReader, SimulatedReader
@@ -15,8 +15,8 @@ from kvio.host_buffers import HostBuffer
 from kvio.protocol import KVIOError, Read, ShortReadError
 from tests.helpers.servers import shared_mooncake
 
-BUFFERED = BackendSetting(direct=False)
-DIRECT = BackendSetting(direct=True)
+BUFFERED = BackendConfig(direct=False)
+DIRECT = BackendConfig(direct=True)
 
 
 def _content(num_bytes: int) -> bytes:
@@ -79,7 +79,7 @@ def test_o_direct_that_the_descriptor_does_not_have_is_refused(
 
 def test_null_touches_neither_file_nor_memory() -> None:
     path = Path("/nowhere")
-    backend = NullReader(BackendSetting())
+    backend = NullReader(BackendConfig())
     buffer = HostBuffer(4096)
     backend.open(path)
     assert backend.read([Read(path, 0, 4096, 0), Read(path, 4096, 100, 0)], buffer.view) == 4196
@@ -90,7 +90,7 @@ def test_null_touches_neither_file_nor_memory() -> None:
 def test_simulated_lets_the_clock_pass_as_the_device_would() -> None:
     passed: list[float] = []
     device = SimulatedDevice(1e9, 0.001, advance_s=passed.append)
-    backend = SimulatedReader(BackendSetting(device=device))
+    backend = SimulatedReader(BackendConfig(device=device))
     path = Path("/nowhere")
     reads = [Read(path, 0, 1_000_000, 0), Read(path, 0, 3_000_000, 0)]
     assert backend.read(reads, memoryview(bytearray())) == 4_000_000
@@ -114,7 +114,7 @@ def test_a_device_that_cannot_be_is_refused() -> None:
     with pytest.raises(KVIOError, match="0 bytes/s"):
         SimulatedDevice(0, 0.0, advance_s=lambda seconds: None)
     with pytest.raises(KVIOError, match="needs a device"):
-        SimulatedReader(BackendSetting())
+        SimulatedReader(BackendConfig())
 
 
 def test_hostmem_copies_what_it_holds_even_when_the_file_is_gone(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_hostmem_copies_what_it_holds_even_when_the_file_is_gone(tmp_path: Path)
     memory = HostMemory()
     memory.place([path])
     path.unlink()
-    backend = HostMemReader(BackendSetting(depot=memory))
+    backend = HostMemReader(BackendConfig(depot=memory))
     buffer = HostBuffer(8192)
     backend.open(path)
     assert backend.read([Read(path, 4096, 4096, 0), Read(path, 0, 4096, 4096)], buffer.view) == 8192
@@ -138,7 +138,7 @@ def test_hostmem_names_a_file_that_it_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(KVIOError, match=r"gone: No such file"):
         HostMemory().place([tmp_path / "gone"])
     with pytest.raises(KVIOError, match="needs a memory"):
-        HostMemReader(BackendSetting())
+        HostMemReader(BackendConfig())
 
 
 def test_an_unknown_backend_lists_those_there_are() -> None:
@@ -152,7 +152,7 @@ def test_an_unknown_backend_lists_those_there_are() -> None:
 def test_every_backend_carries_the_name_it_is_listed_under(tmp_path: Path) -> None:
     # what needs a package that is not installed, or a GPU, cannot be made here
     made = {name: kind.make for name, kind in BACKENDS.items() if _can_be_made(name, tmp_path)}
-    setting = BackendSetting(
+    setting = BackendConfig(
         depot=HostMemory(),
         device=SimulatedDevice(1.0, 0.0, advance_s=lambda seconds: None),
         options={"bucket": "kvcross", **(shared_mooncake().options if "mooncake" in made else {})},

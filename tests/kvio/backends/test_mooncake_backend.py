@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from kvio.backends import find_backend
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.mooncake import mooncake_client
 from kvio.backends.mooncake import mooncake_selftest as mooncake_probe
 from kvio.backends.mooncake.mooncake_backend import _KEPT, MooncakeBackend
@@ -85,7 +85,7 @@ def _read(
     options: dict[str, str], *reads: Read, packed_bytes: int | None = None, directory: Path | None = None
 ) -> tuple[bytes, str | None]:
     target = make_host_target(32_768)
-    setting = BackendSetting(options=options, packed_bytes=packed_bytes, directory=directory)
+    setting = BackendConfig(options=options, packed_bytes=packed_bytes, directory=directory)
     with closing(MooncakeBackend(setting)) as backend:
         backend.attach([target])
         for read in reads:
@@ -228,7 +228,7 @@ def test_a_missing_server_is_one_clear_line(scratch: Path) -> None:
     ):
         MooncakeDepot({"master": "127.0.0.1:1"}, scratch).begin()
     with pytest.raises(KVIOError, match="Mooncake store of this run: it was not started, or has ended"):
-        MooncakeBackend(BackendSetting(directory=scratch))
+        MooncakeBackend(BackendConfig(directory=scratch))
 
 
 def test_signals_leave_a_read_whole(options: dict[str, str], scratch: Path) -> None:
@@ -239,7 +239,7 @@ def test_signals_leave_a_read_whole(options: dict[str, str], scratch: Path) -> N
     before = signal.signal(signal.SIGALRM, lambda number, frame: caught.append(number))
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     try:
-        with closing(MooncakeBackend(BackendSetting(options=options))) as backend:
+        with closing(MooncakeBackend(BackendConfig(options=options))) as backend:
             backend.attach([target])
             backend.open(path)
             while len(caught) < 20:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from kvio.backends import find_backend
-from kvio.backends.config import BackendSetting
-from kvio.backends.nixl.nixl_backend import find_marked, mark_ends
+from kvio.backends.config import BackendConfig
+from kvio.backends.nixl.nixl_backend import find_marked, write_sentinels
 from kvio.backends.nixl.nixl_plugin import load_nixl
 from kvio.backends.s3.bucket import (
     LIMITS,
@@ -23,8 +23,8 @@ from kvio.backends.s3.bucket import (
     Bucket,
     Limits,
     ObjectError,
+    format_cause,
     read_address,
-    say_cause,
 )
 from kvio.backends.s3.object_placement import ObjectDepot, describe_owner, object_key
 from kvio.backends.s3.s3_backend import S3Reader
@@ -71,7 +71,7 @@ def _keys(options: dict[str, str]) -> list[str]:
 
 
 def _read(options: dict[str, str], *reads: Read) -> tuple[bytes, str | None]:
-    reader, buffer = S3Reader(BackendSetting(options=options)), HostBuffer(32_768)
+    reader, buffer = S3Reader(BackendConfig(options=options)), HostBuffer(32_768)
     reader.open(reads[0].path)
     reader.read(reads, buffer.view)
     return buffer.array.tobytes(), reader.take_way()
@@ -115,7 +115,7 @@ def test_nixl_says_done_of_a_short_object_and_is_not_believed(options: dict[str,
     path, buffer = _file(scratch), HostBuffer(32_768)
     ObjectDepot(options, scratch).place([path])
     _bucket(options).write(object_key(path, options["prefix"]), CONTENT[:5000])
-    backend = find_backend("nixl-obj").make(BackendSetting(options=options))
+    backend = find_backend("nixl-obj").make(BackendConfig(options=options))
     backend.attach([buffer.targets(1)[0]])
     backend.open(path)
     backend.submit(0, [Read(path, 0, 20_000, 0)], buffer.targets(1)[0])
@@ -127,7 +127,7 @@ def test_nixl_says_done_of_a_short_object_and_is_not_believed(options: dict[str,
 def test_a_mark_is_found_only_where_the_last_bytes_never_arrived() -> None:
     view = memoryview(bytearray(64))
     reads = [Read(Path("a"), 0, 32, 0), Read(Path("b"), 0, 3, 32), Read(Path("c"), 0, 0, 40)]
-    mark_ends(reads, view)
+    write_sentinels(reads, view)
     assert find_marked(reads, view) == reads[0]
     view[0:32] = bytes(32)
     assert find_marked(reads, view) == reads[1]
@@ -162,7 +162,7 @@ def test_what_a_server_refuses_is_one_clear_line(
 
 def test_a_metadata_service_that_was_asked_for_lack_of_a_key_means_that_there_are_no_credentials() -> None:
     text = "Error performing PUT http://169.254.169.254/latest/api/token: non-2xx status code: 403 Forbidden"
-    assert say_cause(OSError(text)).startswith("no credentials in the environment; set AWS_ACCESS_KEY_ID")
+    assert format_cause(OSError(text)).startswith("no credentials in the environment; set AWS_ACCESS_KEY_ID")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 
 from bench.record.run import read_run
 from bench.record.samples_csv import read_samples
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.local.io_uring import ENTRY, Completion, Ring
-from kvio.backends.local.uring import MOST_IN_FLIGHT, NOT_REGISTERED, UringBackend, explain_refusal, try_uring
+from kvio.backends.local.uring import MAX_IN_FLIGHT, NOT_REGISTERED, UringBackend, explain_refusal, try_uring
 from kvio.backends.selftest import TRIAL_FAILED
 from kvio.evidence.cold_evidence import read_counters
 from kvio.evidence.page_cache import evict
@@ -45,7 +45,7 @@ def _file(directory: Path, num_bytes: int) -> tuple[Path, bytes]:
 
 
 def _attached(num_bytes: int, queue_depth: int = 1) -> tuple[UringBackend, HostBuffer]:
-    backend, buffer = UringBackend(BackendSetting(queue_depth=queue_depth)), HostBuffer(num_bytes)
+    backend, buffer = UringBackend(BackendConfig(queue_depth=queue_depth)), HostBuffer(num_bytes)
     backend.attach([buffer.targets(1)[0]])
     return backend, buffer
 
@@ -334,9 +334,9 @@ def test_beside_a_refused_backend_the_others_are_measured(tmp_path: Path) -> Non
 
 
 def test_the_depth_has_bounds() -> None:
-    for depth in (0, MOST_IN_FLIGHT + 1):
+    for depth in (0, MAX_IN_FLIGHT + 1):
         with pytest.raises(KVIOError, match=f"1 to 128 reads in flight, not {depth}"):
-            UringBackend(BackendSetting(queue_depth=depth))
+            UringBackend(BackendConfig(queue_depth=depth))
 
 
 def test_device_memory_is_refused() -> None:

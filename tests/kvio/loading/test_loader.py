@@ -12,14 +12,14 @@ import torch
 
 from kvio.backends import find_backend
 from kvio.backends.blocking import BlockingBackend, Reader
-from kvio.backends.config import BackendSetting, SimulatedDevice
+from kvio.backends.config import BackendConfig, SimulatedDevice
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.planes import KVLayout, Plane, uniform_layout
 from kvio.layout.presets import PRESETS, adapt_preset, find_preset
 from kvio.loading.blocks import POISON, KVBlocks
 from kvio.loading.loader import ChunkLoader
 from kvio.loading.read_plan import ChunkRead, by_chunk, collect, plan_jobs
-from kvio.os_errors import SAID, ThreadsError, needing_threads
+from kvio.os_errors import SAID, ThreadsError, thread_limit_errors
 from kvio.protocol import KVIOError, Read, ShortReadError
 from kvio.store.chunk_store import ChunkStore
 
@@ -41,7 +41,7 @@ def _store(directory: Path, layout: KVLayout, name: str = "best", **overrides: i
 
 
 def _loader(store: ChunkStore, make: Callable[[], Reader] | None = None) -> ChunkLoader:
-    setting = BackendSetting(direct=store.geometry.direct)
+    setting = BackendConfig(direct=store.geometry.direct)
     return ChunkLoader(
         store.geometry,
         (lambda: BlockingBackend(make())) if make else (lambda: find_backend("posix").make(setting)),
@@ -311,7 +311,7 @@ def test_a_simulated_load_takes_exactly_what_the_device_takes(tmp_path: Path) ->
     device = SimulatedDevice(32_768.0, 0.5, advance_s=clock.advance)
     loader = ChunkLoader(
         store.geometry,
-        lambda: find_backend("simulated").make(BackendSetting(device=device)),
+        lambda: find_backend("simulated").make(BackendConfig(device=device)),
         device=CPU,
         now_s=clock.now_s,
         into="nowhere",
@@ -330,7 +330,7 @@ def test_a_simulated_load_takes_exactly_what_the_device_takes(tmp_path: Path) ->
 def test_every_byte_arrives_on_a_gpu(tmp_path: Path, name: str) -> None:
     device = torch.device("cuda")
     store = _store(tmp_path, MIXED, name)
-    setting = BackendSetting(direct=store.geometry.direct)
+    setting = BackendConfig(direct=store.geometry.direct)
     loader = ChunkLoader(
         store.geometry, lambda: find_backend("posix").make(setting), device=device, now_s=time.monotonic
     )
@@ -370,7 +370,7 @@ def five_more(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 def test_more_reading_threads_than_can_be_started_are_one_line_and_none_is_left(
     five_more: list[threading.Thread], tmp_path: Path
 ) -> None:
-    setting = BackendSetting(direct=True, depot=None, directory=tmp_path)
+    setting = BackendConfig(direct=True, depot=None, directory=tmp_path)
     with pytest.raises(ThreadsError) as caught:
         ChunkLoader(
             GEOMETRY,
@@ -387,5 +387,5 @@ def test_more_reading_threads_than_can_be_started_are_one_line_and_none_is_left(
 
 
 def test_other_runtime_errors_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match=r"^something else$"), needing_threads("a thread"):
+    with pytest.raises(RuntimeError, match=r"^something else$"), thread_limit_errors("a thread"):
         raise RuntimeError("something else")

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from bench.measure.setup import work_out
+from bench.measure.setup import resolve_plan
 from bench.record.plan import LoadSpec, Plan
-from bench.report.fio_match import differences, reading_of, say_job
+from bench.report.fio_match import differences, format_job, reading_of
 from kvio.backends import BACKENDS
 from kvio.backends.blocking import BlockingBackend
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.gds import gds_backend as gds
-from kvio.backends.gds.gds_backend import MOST_READS, GdsBackend
+from kvio.backends.gds.gds_backend import MAX_READS, GdsBackend
 from kvio.backends.local.hostmem_pinned import PinnedBackend
 from kvio.backends.local.uring import UringBackend
 from kvio.backends.mooncake.mooncake_backend import MooncakeBackend
@@ -270,16 +270,16 @@ def test_a_series_records_the_reads_of_all_its_jobs(
     backend: str, layout: str, queue_depth: int | None, recorded: int
 ) -> None:
     spec = LoadSpec(backend=backend, preset=layout, queue_depth=queue_depth)
-    setup = work_out(Plan(model="qwen3-8b", loads=(spec,)))
+    setup = resolve_plan(Plan(model="qwen3-8b", loads=(spec,)))
     assert setup.series[spec.series].settings["queue_depth"] == recorded
 
 
 @pytest.mark.parametrize("backend", ["nixl", "uring", "posix"])
 def test_the_job_of_fio_for_a_series_keeps_as_many_reads_in_flight(tmp_path: Path, backend: str) -> None:
     spec = LoadSpec(backend=backend, preset="sglang-layer-first")
-    setup = work_out(Plan(model="qwen3-8b", loads=(spec,)))
+    setup = resolve_plan(Plan(model="qwen3-8b", loads=(spec,)))
     run = make_run(series=setup.series, model_name=setup.model.name, plan=setup.plan)
-    command = shlex.split(say_job(run, spec.series))
+    command = shlex.split(format_job(run, spec.series))
     assert command[:4] == ["python", "-m", "bench", "fio"]
     done = call_bench(*command[3:], "--working-set", "64GiB", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -341,7 +341,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
 
 
 def _gds(num_jobs: int, num_bytes: int) -> tuple[GdsBackend, list[DeviceTarget]]:
-    backend = GdsBackend(BackendSetting(queue_depth=num_jobs, options={"compat": "on"}))
+    backend = GdsBackend(BackendConfig(queue_depth=num_jobs, options={"compat": "on"}))
     targets = [DeviceTarget(n, torch.zeros(num_bytes, dtype=torch.uint8)) for n in range(num_jobs)]
     backend.attach(targets)
     return backend, targets
@@ -361,7 +361,7 @@ def test_gds_has_64_reads_of_a_thread_in_flight_at_most_and_brings_all(tmp_path:
         arrivals.extend((arrival.ticket, arrival.num_bytes) for arrival in backend.wait())
     assert list(arrivals) == [(n, len(content)) for n in range(3)]
     assert [bytes(target.tensor.numpy()) for target in targets] == [content] * 3
-    assert pool.most == MOST_READS == 64
+    assert pool.most == MAX_READS == 64
     backend.close()
 
 

@@ -15,7 +15,7 @@ from kvio.layout.planes import uniform_layout
 from kvio.layout.presets import adapt_preset, find_preset
 from kvio.loading.blocks import KVBlocks
 from kvio.loading.read_plan import ChunkRead, plan_jobs
-from kvio.loading.transfer import MOST_BYTES_AT_ONCE, HostTransfer, NoTransfer, Transfer, make_transfer
+from kvio.loading.transfer import MAX_BYTES_AT_ONCE, HostTransfer, NoTransfer, Transfer, make_transfer
 from kvio.loading.transfer_gpu import DEVICE_ALIGN_BYTES, BounceTransfer, DeviceTransfer, make_staging
 from kvio.protocol import DeviceTarget, HostTarget, Target
 from kvio.store.chunk_store import ChunkStore
@@ -140,7 +140,7 @@ def test_what_the_backend_reads_into_decides_the_slots() -> None:
         transfer.close()
 
 
-@pytest.mark.parametrize("chunk_bytes", [MOST_BYTES_AT_ONCE, 2 * MOST_BYTES_AT_ONCE], ids=["small", "large"])
+@pytest.mark.parametrize("chunk_bytes", [MAX_BYTES_AT_ONCE, 2 * MAX_BYTES_AT_ONCE], ids=["small", "large"])
 def test_only_a_large_job_waits_for_the_copying_thread(tmp_path: Path, chunk_bytes: int) -> None:
     tokens = chunk_bytes // LAYOUT.bytes_per_token
     geometry = ChunkGeometry(LAYOUT, adapt_preset(find_preset("best"), chunk_tokens=tokens))
@@ -161,5 +161,5 @@ def test_only_a_large_job_waits_for_the_copying_thread(tmp_path: Path, chunk_byt
     busy.set()
     transfer.finish()
     transfer.close()
-    assert arrived == (chunk_bytes == MOST_BYTES_AT_ONCE)
+    assert arrived == (chunk_bytes == MAX_BYTES_AT_ONCE)
     assert not blocks.groups[0].any()

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.arms.file_cursor import Taken
+from bench.arms.file_cursor import CursorPosition
 from bench.measure.processes.messages import JobFailed, PreflightJob, RoundJob
-from bench.measure.setup import work_out
+from bench.measure.setup import resolve_plan
 from bench.measure.stores import StorePlan, count_reads, create_stores, working_set_bytes
 from bench.measure.worker.worker_main import serve_job
 from bench.record.plan import LoadSpec, Plan
 from kvio.backends.mooncake.mooncake_master import OwnMaster
 from kvio.backends.s3.object_placement import describe_owner
 from kvio.store.scratch import LOCK_NAME, TRIAL_PREFIX, ScratchError, clean_stale, count_live, open_scratch
-from kvio.store.store_files import StoreError, sync_directory, temporary_directory, told
+from kvio.store.store_files import StoreError, os_errors_as_store_errors, sync_directory, temporary_directory
 from tests.helpers.servers import require_mooncake
 
 HOLD = """
@@ -195,7 +195,9 @@ def test_directories_that_are_always_gone_at_once_end_in_a_refusal(
     assert made == ["kvcross-"] * 16
 
 
-SETUP = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(LoadSpec(chunk_tokens=1),)))
+SETUP = resolve_plan(
+    Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(LoadSpec(chunk_tokens=1),))
+)
 
 
 def _store_in(folder: Path) -> StorePlan:
@@ -229,7 +231,10 @@ def test_what_is_done_in_a_folder_that_is_gone_is_one_line_with_its_path(
 
 
 def test_a_full_disk_says_how_much_is_free(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"/x: no space left \(\d+ bytes free\)"), told(tmp_path):
+    with (
+        pytest.raises(StoreError, match=r"/x: no space left \(\d+ bytes free\)"),
+        os_errors_as_store_errors(tmp_path),
+    ):
         raise OSError(errno.ENOSPC, "No space left on device", "/x")
 
 
@@ -249,7 +254,7 @@ def test_a_scratch_directory_that_somebody_replaced_by_a_file_ends_as_the_block_
 
 def test_files_that_vanish_are_not_counted(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    assert list(count_reads(SETUP, gone, {gone / "store-0": Taken(1)})) == []
+    assert list(count_reads(SETUP, gone, {gone / "store-0": CursorPosition(1)})) == []
 
 
 class Pipe:

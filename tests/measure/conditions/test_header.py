@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from bench.arms.file_cursor import Taken
+from bench.arms.file_cursor import CursorPosition
 from bench.measure.budget import CostBook
 from bench.measure.conditions.fingerprint import compare_models, digest_config, digest_weights
 from bench.measure.conditions.header import note_findings, notice_repeats, open_record
 from bench.measure.preflight import Findings
 from bench.measure.resume import require_same
-from bench.measure.setup import work_out
+from bench.measure.setup import resolve_plan
 from bench.measure.stores import create_stores, plan_stores
 from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
@@ -31,17 +31,17 @@ def test_only_bytes_read_from_files_may_have_come_from_a_cache_below(
     tmp_path: Path, backend: str, *, noticed: bool
 ) -> None:
     load = LoadSpec(backend=backend, chunk_tokens=1)
-    setup = work_out(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(load,)))
+    setup = resolve_plan(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(load,)))
     create_stores(setup, plan_stores(setup, tmp_path, longest=1))
     site: Any = SimpleNamespace(scratch=tmp_path)
     store = ChunkStore.open(tmp_path / "store-0")
-    assert notice_repeats(setup, site, {tmp_path / "store-0": Taken(store.num_chunks)}) == ()
-    again = {tmp_path / "store-0": Taken(store.num_chunks + 1)}
+    assert notice_repeats(setup, site, {tmp_path / "store-0": CursorPosition(store.num_chunks)}) == ()
+    again = {tmp_path / "store-0": CursorPosition(store.num_chunks + 1)}
     assert bool(notice_repeats(setup, site, again)) == noticed
 
 
 def test_a_series_whose_answer_there_was_no_time_to_check_is_named() -> None:
-    setup = work_out(
+    setup = resolve_plan(
         Plan(
             model="qwen3-0.6b",
             dtype="float32",
@@ -65,7 +65,9 @@ def test_a_series_whose_answer_there_was_no_time_to_check_is_named() -> None:
 
 
 def test_a_check_made_when_gone_on_with_takes_its_notice_back_and_leaves_those_of_other_checks() -> None:
-    setup = work_out(Plan(model="qwen3-0.6b", dtype="float32", loads=(LoadSpec(), LoadSpec(backend="uring"))))
+    setup = resolve_plan(
+        Plan(model="qwen3-0.6b", dtype="float32", loads=(LoadSpec(), LoadSpec(backend="uring")))
+    )
     wrong = Notice(code="wrong_answer", message="posix/best: the right-answer check fails: by 3")
     failed = {"answer:posix/best": {"passed": False}}
     begun = note_findings(
@@ -104,17 +106,17 @@ def begun(config: Path, weights: Path, tmp_path: Path) -> RunRecord:
         loads=(LoadSpec(backend="simulated"),),
         simulation=SimulationSpec(),
     )
-    with open_record(work_out(plan), tmp_path / "results", tmp_path, other_runs=0) as (_, folder):
+    with open_record(resolve_plan(plan), tmp_path / "results", tmp_path, other_runs=0) as (_, folder):
         return read_run(folder)
 
 
 def _differences(run: RunRecord) -> list[str]:
-    return [text.partition(":")[0] for text in compare_models(run, work_out(run.plan))]
+    return [text.partition(":")[0] for text in compare_models(run, resolve_plan(run.plan))]
 
 
 def test_the_same_files_are_the_same_model(begun: RunRecord) -> None:
     assert begun.model_digest is not None and begun.weights_digest is not None
-    assert compare_models(begun, work_out(begun.plan)) == []
+    assert compare_models(begun, resolve_plan(begun.plan)) == []
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_a_changed_config_is_found(
 
 def test_fields_that_nothing_is_built_from_do_not_make_another_model(begun: RunRecord, config: Path) -> None:
     config.write_text(json.dumps({"transformers_version": "5.0", **dict(reversed(TINY.items()))}))
-    assert compare_models(begun, work_out(begun.plan)) == []
+    assert compare_models(begun, resolve_plan(begun.plan)) == []
 
 
 def _rename(folder: Path) -> None:
@@ -172,10 +174,10 @@ def test_weights_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
 def test_a_resumed_sweep_of_another_model_is_refused_in_one_line(
     begun: RunRecord, config: Path, tmp_path: Path
 ) -> None:
-    require_same(tmp_path, begun, work_out(begun.plan), tmp_path)
+    require_same(tmp_path, begun, resolve_plan(begun.plan), tmp_path)
     config.write_text(json.dumps(TINY | {"intermediate_size": 256}))
     with pytest.raises(PlanError, match=r"is not what it was .then, now.: digest of the config: ") as caught:
-        require_same(tmp_path, begun, work_out(begun.plan), tmp_path)
+        require_same(tmp_path, begun, resolve_plan(begun.plan), tmp_path)
     assert "\n" not in str(caught.value)
 
 
@@ -183,7 +185,7 @@ def test_older_headers_are_compared_by_what_they_have(begun: RunRecord, config: 
     older: dict[str, Any] = {"model_digest": None, "weights_digest": None}
     run = begun.model_copy(update=older)
     config.write_text(json.dumps(TINY | {"intermediate_size": 256}))
-    assert compare_models(run, work_out(run.plan)) == []
+    assert compare_models(run, resolve_plan(run.plan)) == []
     config.write_text(json.dumps(TINY | {"head_dim": 32}))
     assert _differences(run) == ["kv_bytes_per_token", "KV bytes at 64 tokens"]
     chunks = run.model_copy(update={"chunk_tokens": 128, "kv_bytes_at": {}})
@@ -191,5 +193,5 @@ def test_older_headers_are_compared_by_what_they_have(begun: RunRecord, config: 
 
 
 def test_a_digest_tells_models_apart_and_stays_the_same_for_one() -> None:
-    one, other = (work_out(Plan(model=name)).model for name in ("qwen3-0.6b", "qwen3-1.7b"))
+    one, other = (resolve_plan(Plan(model=name)).model for name in ("qwen3-0.6b", "qwen3-1.7b"))
     assert digest_config(one) == digest_config(one) != digest_config(other)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.machine.counters import Moment
+from bench.machine.counters import SystemCounters
 from bench.measure import sweep
 from bench.measure.clock import VirtualClock
-from bench.measure.conditions.interference import Company, meet_company
-from bench.measure.session import Site
-from bench.measure.setup import work_out
+from bench.measure.conditions.interference import InterferenceMonitor, start_monitor
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import resolve_plan
 from bench.measure.sweep import _look_around as look_around
 from bench.measure.sweep import resume_sweep
 from bench.record.plan import LoadSpec, Plan, SimulationSpec
@@ -26,11 +26,11 @@ def test_a_sweep_says_that_another_came_after_it_had_begun(tmp_path: Path) -> No
     rounds = _rounds(clock, budget_s=60.0)
     written: list[int] = []
 
-    def look(site: Site) -> None:
+    def look(site: MeasurementSession) -> None:
         look_around(site, rounds, None, write=lambda: written.append(len(rounds.notices)))
 
     with open_scratch(tmp_path) as ours:
-        site = Site(clock, Scripted(), ours, 0.0)
+        site = MeasurementSession(clock, Scripted(), ours, 0.0)
         look(site)
         assert written == []
         with open_scratch(tmp_path):
@@ -43,12 +43,12 @@ def test_a_sweep_says_that_another_came_after_it_had_begun(tmp_path: Path) -> No
     assert written == [1, 1, 1]
 
 
-def _moments(*others_s: float) -> list[Moment]:
+def _moments(*others_s: float) -> list[SystemCounters]:
     """After rounds of 10 s on two cores in which others took so many processor seconds, and the sweep 5 s."""
-    moments, busy_s = [Moment(0.0, 100.0, 7.0, 2)], 100.0
+    moments, busy_s = [SystemCounters(0.0, 100.0, 7.0, 2)], 100.0
     for number, seconds in enumerate(others_s, 1):
         busy_s += seconds + 5.0
-        moments.append(Moment(10.0 * number, busy_s, 7.0 + 5.0 * number, 2))
+        moments.append(SystemCounters(10.0 * number, busy_s, 7.0 + 5.0 * number, 2))
     return moments
 
 
@@ -56,11 +56,11 @@ def test_rounds_in_which_others_took_the_processor_are_named_in_one_notice(tmp_p
     clock = VirtualClock()
     rounds = _rounds(clock, budget_s=60.0)
     first, *others = _moments(5.0, 5.2, 12.0, 0.0, 8.0)  # a quarter of 20 s is not too much
-    company = Company(iter(others).__next__, first)
+    company = InterferenceMonitor(iter(others).__next__, first)
     said = []
     for number in range(5):
         rounds.next_round = number
-        look_around(Site(clock, Scripted(), None, 0.0), rounds, company, write=lambda: None)
+        look_around(MeasurementSession(clock, Scripted(), None, 0.0), rounds, company, write=lambda: None)
         said.append([(notice.code, notice.message) for notice in rounds.notices])
     begin = "from round 2 on: other work took up to"
     assert said == [
@@ -72,10 +72,10 @@ def test_rounds_in_which_others_took_the_processor_are_named_in_one_notice(tmp_p
     ]
 
 
-def _meet(backend: str, **settings: object) -> Company | None:
+def _meet(backend: str, **settings: object) -> InterferenceMonitor | None:
     load = LoadSpec.model_validate({"backend": backend, **settings})
-    setup = work_out(Plan(model="qwen3-8b", tokens=(512,), loads=(load,)))
-    return meet_company(setup, Site(VirtualClock(), Scripted(), None, 0.0))
+    setup = resolve_plan(Plan(model="qwen3-8b", tokens=(512,), loads=(load,)))
+    return start_monitor(setup, MeasurementSession(VirtualClock(), Scripted(), None, 0.0))
 
 
 def test_the_processor_is_watched_unless_a_server_on_this_machine_works_for_the_sweep() -> None:
@@ -88,8 +88,8 @@ def test_the_processor_is_watched_unless_a_server_on_this_machine_works_for_the_
 
 def _told(traffic: list[Traffic | None]) -> list[tuple[str, str]]:
     """What is said after rounds that began and ended with these counts of the drive."""
-    first, *others = [Moment(10.0 * n, None, 0.0, 2, drive=drive) for n, drive in enumerate(traffic)]
-    company = Company(iter(others).__next__, first)
+    first, *others = [SystemCounters(10.0 * n, None, 0.0, 2, drive=drive) for n, drive in enumerate(traffic)]
+    company = InterferenceMonitor(iter(others).__next__, first)
     said = [company.look(number) for number in range(1, len(traffic))]
     return [(notice.code, notice.message) for notice in said[-1]]
 
@@ -120,13 +120,16 @@ def test_the_drive_below_the_files_is_watched_where_a_series_reads_files(
         "bench.measure.conditions.interference.find_block_device", lambda path: asked.append(path)
     )
     for backend in ("posix", "hostmem"):
-        setup = work_out(Plan(model="qwen3-8b", tokens=(512,), loads=(LoadSpec(backend=backend),)))
-        assert meet_company(setup, Site(VirtualClock(), Scripted(), tmp_path / backend, 0.0)) is not None
+        setup = resolve_plan(Plan(model="qwen3-8b", tokens=(512,), loads=(LoadSpec(backend=backend),)))
+        assert (
+            start_monitor(setup, MeasurementSession(VirtualClock(), Scripted(), tmp_path / backend, 0.0))
+            is not None
+        )
     assert asked == [tmp_path / "posix"]
 
 
 def test_a_simulation_has_no_company() -> None:
-    setup = work_out(
+    setup = resolve_plan(
         Plan(
             model="qwen3-8b",
             tokens=(512,),
@@ -134,17 +137,17 @@ def test_a_simulation_has_no_company() -> None:
             simulation=SimulationSpec(),
         )
     )
-    assert meet_company(setup, Site(VirtualClock(), Scripted(), None, 0.0)) is None
+    assert start_monitor(setup, MeasurementSession(VirtualClock(), Scripted(), None, 0.0)) is None
 
 
 def test_what_disturbed_each_part_of_a_sweep_is_in_the_header(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def meet(setup: object, site: object) -> Company:
+    def meet(setup: object, site: object) -> InterferenceMonitor:
         first, *others = _moments(12.0)
-        return Company(iter(others).__next__, first)
+        return InterferenceMonitor(iter(others).__next__, first)
 
-    monkeypatch.setattr(sweep, "meet_company", meet)
+    monkeypatch.setattr(sweep, "start_monitor", meet)
     folder = stopped(tmp_path)
     plan = read_run(folder).plan.model_copy(update={"num_rounds": 2})
     write_run(folder, read_run(folder).model_copy(update={"plan": plan}))

@@ -7,8 +7,8 @@ import pytest
 
 from bench.machine.doctor.storage_findings import examine_storage
 from bench.measure.conditions import storage_check as provable
-from bench.measure.conditions.storage_check import foresee_storage
-from bench.measure.setup import Setup, work_out
+from bench.measure.conditions.storage_check import check_cold_reads
+from bench.measure.setup import ResolvedPlan, resolve_plan
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
 from kvio.evidence.cold_evidence import ReadCounters, prove_cache_state
 from kvio.evidence.disk import PhysicalDevice, describe_physical
@@ -22,14 +22,14 @@ def in_memory() -> Iterator[Path]:
         yield folder
 
 
-def _setup(*backends: str, **changes: object) -> Setup:
+def _setup(*backends: str, **changes: object) -> ResolvedPlan:
     loads = tuple(LoadSpec(backend=name) for name in backends)
-    return work_out(Plan(model="qwen3-0.6b", loads=loads).model_copy(update=changes))
+    return resolve_plan(Plan(model="qwen3-0.6b", loads=loads).model_copy(update=changes))
 
 
 def test_loads_that_all_read_files_in_memory_are_refused(in_memory: Path) -> None:
     with pytest.raises(PlanError) as refused:
-        foresee_storage(_setup("posix", "uring"), in_memory)
+        check_cold_reads(_setup("posix", "uring"), in_memory)
     assert str(refused.value) == (
         f"{in_memory} is on tmpfs (in memory): no read there is ever cold or direct, so no sample of a load would count; "
         "try --data-dir FOLDER on a local disk, or --backend hostmem for loads from memory"
@@ -37,7 +37,7 @@ def test_loads_that_all_read_files_in_memory_are_refused(in_memory: Path) -> Non
 
 
 def test_beside_another_place_files_in_memory_are_a_notice(in_memory: Path) -> None:
-    (notice,) = foresee_storage(_setup("hostmem", "posix"), in_memory)
+    (notice,) = check_cold_reads(_setup("hostmem", "posix"), in_memory)
     assert (notice.code, notice.suspect) == ("storage_unproved", True)
     assert notice.message == (
         f"posix/best: {in_memory} is on tmpfs (in memory): no read there is ever cold or direct, so none of these samples "
@@ -47,16 +47,16 @@ def test_beside_another_place_files_in_memory_are_a_notice(in_memory: Path) -> N
 
 @pytest.mark.parametrize("backends", [("hostmem",), ("null", "hostmem"), ("s3",)], ids="+".join)
 def test_who_reads_no_files_may_have_them_anywhere(in_memory: Path, backends: tuple[str, ...]) -> None:
-    assert foresee_storage(_setup(*backends), in_memory) == ()
+    assert check_cold_reads(_setup(*backends), in_memory) == ()
 
 
 def test_a_simulation_and_a_missing_folder_are_no_matter(in_memory: Path) -> None:
-    assert foresee_storage(_setup("simulated", simulation=SimulationSpec()), in_memory) == ()
-    assert foresee_storage(_setup("posix"), in_memory / "gone") == ()
+    assert check_cold_reads(_setup("simulated", simulation=SimulationSpec()), in_memory) == ()
+    assert check_cold_reads(_setup("posix"), in_memory / "gone") == ()
 
 
 def test_of_a_local_disk_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert foresee_storage(_setup("posix"), require_disk(tmp_path)) == ()
+    assert check_cold_reads(_setup("posix"), require_disk(tmp_path)) == ()
 
 
 def _disk(*, behind_loop: bool) -> BlockDevice:
@@ -87,7 +87,7 @@ def test_where_nothing_proves_a_read_a_notice_says_why(
     storage = Storage("ext4", device, (), in_guest=False)
     monkeypatch.setattr(provable, "describe_storage", lambda path: storage)
     monkeypatch.setattr(provable, "read_counters", lambda device: counters)
-    (notice,) = foresee_storage(_setup("posix"), tmp_path)
+    (notice,) = check_cold_reads(_setup("posix"), tmp_path)
     assert notice.message.startswith(f"posix/best: {tmp_path} is on {storage.name}: {why}")
     assert notice.message.endswith(
         "so none of these samples will count; try --data-dir FOLDER on a local disk"
@@ -195,7 +195,7 @@ def test_a_device_that_proves_nothing_is_told_before_the_sweep_and_by_the_doctor
         monkeypatch.setattr(f"bench.{room}.describe_storage", lambda path: storage)
     where = f"{tmp_path} is on xfs on sda1 (LIO-ORG disk, network)"
     why = "the device below is on a network: a server there may have had the bytes in memory, or not"
-    (notice,) = foresee_storage(_setup("posix"), tmp_path)
+    (notice,) = check_cold_reads(_setup("posix"), tmp_path)
     assert (notice.code, notice.message) == (
         "storage_unproved",
         f"posix/best: {where}: {why}; none of these samples will count; try --data-dir FOLDER on a local disk",

@@ -9,12 +9,12 @@ from bench.machine.facts import comparable, machine_slug
 from bench.measure.clock import VirtualClock
 from bench.measure.conditions import header
 from bench.measure.conditions.header import describe_machine_of
-from bench.measure.processes.device import hear_device, see_device
+from bench.measure.processes.device import ask_device, hear_device
 from bench.measure.processes.messages import DeviceJob, DeviceSeen, JobDone, JobFailed
 from bench.measure.rounds import MeasureError
-from bench.measure.setup import work_out
+from bench.measure.setup import resolve_plan
 from bench.measure.worker.model_session import DeviceError, pick_device
-from bench.measure.worker.worker_main import see_device as answer
+from bench.measure.worker.worker_main import ask_device as answer
 from bench.record.plan import Plan, PlanError
 from tests.machine.test_facts import CPU_ONLY, H200
 from tests.measure.test_preflight import Scripted
@@ -34,8 +34,8 @@ def _describe(
         assert seen is not None, "nobody need be asked"
         return seen
 
-    monkeypatch.setattr(header, "see_device", see)
-    return describe_machine_of(work_out(Plan(model="qwen3-0.6b", device=device)))
+    monkeypatch.setattr(header, "ask_device", see)
+    return describe_machine_of(resolve_plan(Plan(model="qwen3-0.6b", device=device)))
 
 
 def test_the_gpu_that_torch_computes_on_gives_the_name_and_not_the_drivers_first(
@@ -68,15 +68,15 @@ def test_the_cpu_is_named_where_it_was_asked_for_and_torch_is_not_asked(
 
 def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(header, "describe_machine", lambda: CPU_ONLY)
-    monkeypatch.setattr(header, "see_device", lambda plan: ON_CPU)
-    _, machine = describe_machine_of(work_out(Plan(model="qwen3-0.6b")))
+    monkeypatch.setattr(header, "ask_device", lambda plan: ON_CPU)
+    _, machine = describe_machine_of(resolve_plan(Plan(model="qwen3-0.6b")))
     assert (machine["device_name"], machine["devices"]) == ("AMD EPYC (2 cores)", ["cpu"])
 
 
 def test_a_gpu_that_the_driver_does_not_list_is_named_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(header, "describe_machine", lambda: CPU_ONLY)
-    monkeypatch.setattr(header, "see_device", lambda plan: DeviceSeen(("cuda:0",), "AMD MI300X", "2.13"))
-    slug, machine = describe_machine_of(work_out(Plan(model="qwen3-0.6b")))
+    monkeypatch.setattr(header, "ask_device", lambda plan: DeviceSeen(("cuda:0",), "AMD MI300X", "2.13"))
+    slug, machine = describe_machine_of(resolve_plan(Plan(model="qwen3-0.6b")))
     assert (slug, machine["device_name"]) == ("amd-mi300x", "AMD MI300X")
 
 
@@ -133,5 +133,5 @@ def test_what_the_process_says_is_told_from_its_failure() -> None:
 
 @pytest.mark.slow
 def test_the_answer_comes_from_a_process_of_the_fork_server() -> None:
-    assert see_device(Plan(model="m", device="auto")).torch_version == torch.__version__
+    assert ask_device(Plan(model="m", device="auto")).torch_version == torch.__version__
     assert torch.cuda.is_initialized() is False

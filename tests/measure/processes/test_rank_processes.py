@@ -17,7 +17,7 @@ from bench.measure.processes.messages import (
     JobStopped,
     Message,
     PreflightJob,
-    Seat,
+    RankSlot,
 )
 from bench.measure.processes.source import ProcessSource
 from bench.record.plan import Plan
@@ -37,18 +37,18 @@ def _run(work: Any, *, left_s: float = 60.0, num_ranks: int = NUM_RANKS) -> list
     return list(source.run(PreflightJob(Plan(model="m"), (64,), 1.0, time.monotonic() + left_s, None)))
 
 
-def _tell(pipe: Connection, seat: Seat) -> None:
+def _tell(pipe: Connection, seat: RankSlot) -> None:
     pipe.send(CheckDone(f"rank {seat.rank}", {"pid": os.getpid()}))
 
 
-def speak(pipe: Connection, seat: Seat) -> None:
+def speak(pipe: Connection, seat: RankSlot) -> None:
     """Every rank says who it is and that it is done."""
     pipe.recv()
     _tell(pipe, seat)
     pipe.send(JobDone({"rank": seat.rank}))
 
 
-def lose_one(pipe: Connection, seat: Seat) -> None:
+def lose_one(pipe: Connection, seat: RankSlot) -> None:
     """The last rank is killed; the others miss it."""
     pipe.recv()
     _tell(pipe, seat)
@@ -57,7 +57,7 @@ def lose_one(pipe: Connection, seat: Seat) -> None:
     pipe.send(JobFailed("another rank is gone", lost_others=True))
 
 
-def silence_one(pipe: Connection, seat: Seat) -> None:
+def silence_one(pipe: Connection, seat: RankSlot) -> None:
     """The last rank hangs; the others stop waiting for it."""
     pipe.recv()
     _tell(pipe, seat)
@@ -66,13 +66,13 @@ def silence_one(pipe: Connection, seat: Seat) -> None:
     pipe.send(JobFailed("another rank did not answer for 60 s", lost_others=True))
 
 
-def refuse_together(pipe: Connection, seat: Seat) -> None:
+def refuse_together(pipe: Connection, seat: RankSlot) -> None:
     """All ranks say the same."""
     pipe.recv()
     pipe.send(JobFailed("opt: no plan", refused=True))
 
 
-def refuse_alone(pipe: Connection, seat: Seat) -> None:
+def refuse_alone(pipe: Connection, seat: RankSlot) -> None:
     """One rank has a reason, the first one misses it, the last one hangs."""
     pipe.recv()
     if seat.rank == 0:
@@ -82,7 +82,7 @@ def refuse_alone(pipe: Connection, seat: Seat) -> None:
     signal.pause()
 
 
-def hang_together(pipe: Connection, seat: Seat) -> None:
+def hang_together(pipe: Connection, seat: RankSlot) -> None:
     """Nobody answers."""
     pipe.recv()
     _tell(pipe, seat)
