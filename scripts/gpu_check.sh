@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# On a machine with a GPU: the GPU tests, then one sweep, and one or two through kvikio where it is.  Nothing is downloaded: it uses the Python that is there.
+# Check a machine with a GPU: doctor, the GPU tests, one sweep, and two sweeps through kvikio if it is installed.
+# Downloads nothing and uses the Python that is installed.
 #   PYTHON=python3 OUT=results BUDGET=240s MODEL=qwen3-8b scripts/gpu_check.sh
-# Exit code: that of the first step that failed; the sweep runs even when a test fails.
+# Exit code: 1 or 2 if a step failed, else 0. A suspect sweep (exit code 3) is no failure. The sweep runs even if a test fails.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -15,7 +16,7 @@ import sys
 
 needed = ("torch", "transformers", "pydantic", "typer", "rich", "pandas", "scipy", "matplotlib", "jinja2", "xxhash", "psutil")
 missing = [name for name in needed if importlib.util.find_spec(name) is None]
-sys.exit(f"missing Python packages: {' '.join(missing)}; carry their wheels along" if missing else 0)
+sys.exit(f"missing Python packages: {' '.join(missing)}; install them from wheels" if missing else 0)
 PY
 
 status=0
@@ -23,19 +24,19 @@ status=0
 if "$PYTHON" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("pytest") is None)'; then
     "$PYTHON" -m pytest -m gpu || status=$?
 else
-    echo "no pytest here: the GPU tests are not run"
+    echo "GPU tests skipped: pytest is not installed"
 fi
 mkdir -p results/scratch
 "$PYTHON" -m bench sweep "$MODEL" --budget "$BUDGET" --results "$OUT"
 swept=$?
-# kvikio into the GPU: by its own reads, then by cuFile where its driver opens; cuFile has one configuration a process
+# Sweeps into the GPU: kvikio's own reads (on), then cuFile (off). cuFile takes one configuration per process.
 if "$PYTHON" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("kvikio") is None)'; then
     for compat in on off; do
-        "$PYTHON" -m bench sweep "$MODEL" --backend gds,posix --backend-option gds.compat=$compat \
+        "$PYTHON" -m bench sweep "$MODEL" --backend gds,posix --option gds.compat=$compat \
             --budget "$BUDGET" --results "$OUT" || [ $? = 3 ] || status=1
     done
 else
-    echo "no kvikio here: kvikio-cu13, libkvikio-cu13, rapids-logger and cuda-pathfinder are needed"
+    echo "kvikio sweeps skipped: install kvikio-cu13, libkvikio-cu13, rapids-logger and cuda-pathfinder"
 fi
 [ "$swept" = 0 ] || [ "$swept" = 3 ] || exit "$swept"
 exit "$status"
