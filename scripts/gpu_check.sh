@@ -2,7 +2,7 @@
 # Check a machine with a GPU: doctor, the GPU tests, one sweep, and two sweeps through kvikio if it is installed.
 # Downloads nothing and uses the Python that is installed.
 #   PYTHON=python3 OUT=results BUDGET=240s MODEL=qwen3-8b scripts/gpu_check.sh
-# Exit code: 1 or 2 if a step failed, else 0. A suspect sweep (exit code 3) is no failure. The sweep runs even if a test fails.
+# Exit code: 0, or that of a step that failed. A suspect sweep (exit code 3) is no failure. The sweep runs even if a test fails.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
