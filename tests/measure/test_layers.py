@@ -16,7 +16,7 @@ from bench.measure.budget import CostBook
 from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.conditions.header import note_findings
 from bench.measure.preflight import Findings
-from bench.measure.prepare_rounds import run_preflight_checks as carry_out
+from bench.measure.prepare_rounds import preflight as carry_out
 from bench.measure.processes.messages import (
     CaseCost,
     Job,

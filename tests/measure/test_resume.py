@@ -173,16 +173,16 @@ def test_checks_that_an_earlier_part_made_are_named_to_the_preflight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[frozenset[str]] = []
-    real = sweep.look_ahead
+    real = sweep.preflight
 
-    def look_ahead(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 — passes on what it is given
+    def watch(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 — passes on what it is given
         checked.append(named["checked"])
         return real(*arguments, **named)
 
     folder = _stopped(
         tmp_path, checks={"dtype": {"ratio": 1.0}}, built_layers=BuiltLayers(indices=(0,), total=1)
     )
-    monkeypatch.setattr(sweep, "preflight", look_ahead)
+    monkeypatch.setattr(sweep, "preflight", watch)
     resume_sweep(folder, data_dir=tmp_path, hands=_hands())
     assert checked == [frozenset({"dtype"})]
 
@@ -324,12 +324,12 @@ CHECK = Notice(code="series_failed", message="simulated/best: its check failed, 
 def test_a_header_stays_as_it_was_where_going_on_with_its_sweep_comes_to_nothing(
     error: BaseException, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look_ahead(*arguments: object, **named: object) -> None:
+    def watch(*arguments: object, **named: object) -> None:
         raise error
 
     folder = _stopped(tmp_path, state=state, notices=(LOST,))
     before = (folder / "run.json").read_bytes()
-    monkeypatch.setattr(sweep, "preflight", look_ahead)
+    monkeypatch.setattr(sweep, "preflight", watch)
     if isinstance(error, PlanError):
         with pytest.raises(PlanError, match="no room"):
             resume_sweep(

@@ -251,7 +251,7 @@ def test_finding_out_what_works_here_is_paid_from_the_budget(
         raise PlanError("far enough")
 
     monkeypatch.setattr(sweep, "MonotonicClock", lambda: clock)
-    monkeypatch.setattr(sweep, "leave_out_unavailable", probe)
+    monkeypatch.setattr(sweep, "drop_unavailable_backends", probe)
     monkeypatch.setattr(sweep, "open_site", open_site)
     with pytest.raises(PlanError, match="far enough"):
         run_sweep(

@@ -14,7 +14,7 @@ from bench.measure.processes.messages import DeviceJob, DeviceSeen, JobDone, Job
 from bench.measure.rounds import MeasureError
 from bench.measure.setup import resolve_plan
 from bench.measure.worker.model_session import DeviceError, pick_device
-from bench.measure.worker.worker_main import ask_device as answer
+from bench.measure.worker.worker_main import report_device as answer
 from bench.record.plan import Plan, PlanError
 from tests.machine.test_facts import CPU_ONLY, H200
 from tests.measure.test_preflight import Scripted
