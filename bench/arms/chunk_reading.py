@@ -206,7 +206,7 @@ class ChunkReading:
         limited = self._exceeds_limit(split, load_s)
         if before is None:
             return ReadProof(data_path=self._settings.backend, notices=limited)
-        total_bytes = group.total(split.num_bytes)
+        total_bytes = group.sum_over_ranks(split.num_bytes)
         self._evidence.require_plausible(total_bytes, load_s)
         moved = self._evidence.read_counters().moved_since(before).share(split.num_bytes, total_bytes)
         direct = self.geometry.direct
@@ -239,7 +239,7 @@ class ChunkReading:
     def _exceeds_limit(self, split: LoadSplit, load_s: float) -> tuple[str, ...]:
         """A short read after a pause gets through faster than the kernel's limit lets a long one."""
         limit = self._settings.limit_bytes_per_s
-        above = limit is not None and group.total(split.num_bytes) > LIMIT_TOLERANCE * limit * load_s
+        above = limit is not None and group.sum_over_ranks(split.num_bytes) > LIMIT_TOLERANCE * limit * load_s
         return ("above_limit",) if above else ()
 
     def verify(self, ready: PreparedRead, blocks: KVBlocks, state: torch.Tensor) -> bool | None:

@@ -108,12 +108,12 @@ def check_answer(
     loss = float(expected.max() - expected[right.argmax()])
     controls = [answer(rotate=group.rank() == wrong) for wrong in range(group.size())]
     return AnswerCheck(
-        max_difference=max(group.of_all(_largest(right - expected) / spread)),
+        max_difference=max(group.gather(_largest(right - expected) / spread)),
         control_difference=min(
-            max(group.of_all(_largest(control - expected) / spread)) for control in controls
+            max(group.gather(_largest(control - expected) / spread)) for control in controls
         ),
         tolerance=tolerance,
-        same_token=all(group.of_all(loss <= tolerance * spread)),
+        same_token=all(group.gather(loss <= tolerance * spread)),
     )
 
 

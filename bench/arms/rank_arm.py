@@ -47,7 +47,7 @@ class RankArm:
         """Run all parts at once; the outcome of all of them."""
         with _fatal(case):
             own = self.arm.run(case)
-        return combine(group.of_all(own), divided_flops=case.arm == "gemm")
+        return combine(group.gather(own), divided_flops=case.arm == "gemm")
 
     def close(self) -> None:
         """Close this rank's part."""

@@ -79,15 +79,15 @@ def rank() -> int:
 
 def wait() -> None:
     """Go on when all ranks have come here."""
-    total(0)
+    sum_over_ranks(0)
 
 
-def least(value: int) -> int:
+def min_over_ranks(value: int) -> int:
     """The smallest of the ranks' values."""
     return _reduce(value, dist.ReduceOp.MIN)
 
 
-def total(value: int) -> int:
+def sum_over_ranks(value: int) -> int:
     """The sum of the ranks' values."""
     return _reduce(value, dist.ReduceOp.SUM)
 
@@ -100,7 +100,7 @@ def _reduce(value: int, operation: dist.ReduceOp.RedOpType) -> int:
     return int(cell.item())
 
 
-def of_first(make: Callable[[], T]) -> T:
+def broadcast(make: Callable[[], T]) -> T:
     """What rank 0 makes; the others make nothing."""
     if size() == 1:
         return make()
@@ -109,7 +109,7 @@ def of_first(make: Callable[[], T]) -> T:
     return cell[0]  # type: ignore[return-value]
 
 
-def of_all(value: T) -> list[T]:
+def gather(value: T) -> list[T]:
     """The values of all ranks, by rank."""
     if size() == 1:
         return [value]

@@ -165,7 +165,7 @@ def sweep(
         out.print("one length gives times, but no crossover: name two lengths or more for one")
     _take_interrupts()
     with SweepProgress(out, plan.budget_s) as progress:
-        folder = run_sweep(plan, root=results, data_dir=data_dir, hands=_hands(progress))
+        folder = run_sweep(plan, root=results, data_dir=data_dir, hooks=_hooks(progress))
     _ignore_interrupts()
     finish(folder)
 
@@ -177,14 +177,14 @@ def _go_on(plan: Plan, folder: Path, until: NewLimits, *, data_dir: Path) -> Non
     _take_interrupts()
     with SweepProgress(out, plan.budget_s, spent_s=spent_s, num_samples=len(samples)) as progress:
         try:
-            resume_sweep(folder, data_dir=data_dir, hands=_hands(progress), until=until)
+            resume_sweep(folder, data_dir=data_dir, hooks=_hooks(progress), until=until)
         except PlanError as error:
             raise PlanError(f"{error}{ONLY_ENDS if 'try --budget' in str(error) else ''}") from None
     _ignore_interrupts()
     finish(folder)
 
 
-def _hands(progress: SweepProgress) -> SweepHooks:
+def _hooks(progress: SweepProgress) -> SweepHooks:
     return SweepHooks(policy=choose_lengths, search=search_settings, observer=progress)
 
 

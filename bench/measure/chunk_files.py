@@ -55,14 +55,14 @@ class ChunkFileWriter:
 
     rounds: Rounds
     setup: ResolvedPlan
-    site: MeasurementSession
+    session: MeasurementSession
     observer: Observer
     until_s: float
 
     @property
     def left_s(self) -> float:
         """Seconds that writing and placing may still take."""
-        return self.until_s - self.site.clock.now_s()
+        return self.until_s - self.session.clock.now_s()
 
     def require_time_to_try(self) -> None:
         """Stop finding out what placing takes where nothing is left for it.
@@ -114,18 +114,18 @@ class ChunkFileWriter:
     def _time_chunks(self, plan: StorePlan, num_chunks: int) -> float:
         """Seconds to write a store of so many chunks, and to place it; nothing of it stays anywhere."""
         directory = plan.directory.with_name(f"probe-{num_chunks}-{plan.directory.name}")
-        clock, depots = self.site.clock, self.site.depots
+        clock, placement = self.session.clock, self.session.placement
         # a store that the run starts in this machine's memory takes no time to speak of, but some to start
         remote = {load.name for load in plan.loads if (server := find_server(load)) and server.address.remote}
         began_s = clock.now_s()
         written = create_stores(self.setup, [replace(plan, directory=directory, num_chunks=num_chunks)])
         measured = _measured(self.rounds, {name: where for name, where in written.items() if name in remote})
         with ExitStack() as placed:
-            if depots is not None:
+            if placement is not None:
                 failed = placed.enter_context(
-                    depots.placed_for_now(measured, self.observer, before_each=self.require_time_to_try)
+                    placement.placed_for_now(measured, self.observer, before_each=self.require_time_to_try)
                 )
-                _do_without(self.rounds, failed)
+                _drop_failed(self.rounds, failed)
             took_s = clock.now_s() - began_s
         shutil.rmtree(directory, ignore_errors=True)
         return took_s
@@ -136,14 +136,14 @@ class ChunkFileWriter:
         Raises:
             KVIOError: none is left.
         """
-        if self.site.depots is not None:
+        if self.session.placement is not None:
             measured = _measured(self.rounds, directories)
-            failed = self.site.depots.place(measured, self.observer, before_each=self.require_time)
-            _do_without(self.rounds, failed)
+            failed = self.session.placement.place(measured, self.observer, before_each=self.require_time)
+            _drop_failed(self.rounds, failed)
 
 
 def write_chunk_files(
-    rounds: Rounds, setup: ResolvedPlan, site: MeasurementSession, *, left_s: float, observer: Observer
+    rounds: Rounds, setup: ResolvedPlan, session: MeasurementSession, *, left_s: float, observer: Observer
 ) -> dict[str, Path]:
     """Write the files and place them where series read them from; the directory of each series.
 
@@ -154,16 +154,16 @@ def write_chunk_files(
         PlanError: not even what the first round reads can be written and placed within the budget.
         KVIOError: the files cannot be written, or no series is left that could read them.
     """
-    assert site.scratch is not None
+    assert session.scratch is not None
     observer.on_phase("writing KV chunks")
     usable_s = left_s - rounds.cost_s(rounds.allowed[0]) - rounds.costs.startup_s
-    filler = ChunkFileWriter(rounds, setup, site, observer, site.clock.now_s() + usable_s)
-    stores = plan_stores(setup, site.scratch, longest=rounds.allowed[-1])
+    filler = ChunkFileWriter(rounds, setup, session, observer, session.clock.now_s() + usable_s)
+    stores = plan_stores(setup, session.scratch, longest=rounds.allowed[-1])
     prices = {plan.geometry: filler.price(plan) for plan in stores}
     limit = FillLimit(FILL_SHARE * left_s, filler.left_s)
     longest = rounds.allowed[-1]
     rounds.allowed = lengths_within(setup, prices, rounds.allowed, limit=limit)
-    wanted = plan_stores(setup, site.scratch, longest=rounds.allowed[-1])
+    wanted = plan_stores(setup, session.scratch, longest=rounds.allowed[-1])
     if setup.plan.working_set_bytes is None:
         wanted = cut_spare_to(wanted, prices, limit_s=SPARE_SHARE * left_s)
     plans = cut_to(wanted, prices, limit_s=limit.wanted_s)
@@ -180,7 +180,7 @@ def _measured(rounds: Rounds, directories: Mapping[str, Path]) -> dict[str, Path
     return {name: directories[name] for arm, name in rounds.series if arm == "load" and name in directories}
 
 
-def _do_without(rounds: Rounds, failed: Mapping[str, KVIOError]) -> None:
+def _drop_failed(rounds: Rounds, failed: Mapping[str, KVIOError]) -> None:
     """Leave out the series whose files could not be placed.
 
     Raises:

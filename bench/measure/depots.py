@@ -1,4 +1,4 @@
-"""The depots that a run fills once and empties at its end, however it ends."""
+"""The placement that a run fills once and empties at its end, however it ends."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -46,7 +46,7 @@ class ChunkPlacement:
     def place(
         self, store_dirs: Mapping[str, Path], observer: Observer, *, before_each: Callable[[], None]
     ) -> dict[str, KVIOError]:
-        """Fill the depots of these series with the files of their stores, checked against their manifests.
+        """Fill the placement of these series with the files of their stores, checked against their manifests.
 
         By series, why its files could not be placed: a chunk is damaged, the server takes it not, or `before_each`,
         called before each file, raised a KVIOError.
@@ -59,13 +59,13 @@ class ChunkPlacement:
     ) -> Iterator[dict[str, KVIOError]]:
         """As `place`, but what was placed is taken back when the block ends: there is nothing but it below the stores."""
         of_store: dict[tuple[str, Path], Placement] = {}
-        depots = {
+        placement = {
             name: of_store.setdefault((self._of_series[name].name, directory), self._make[name](directory))
             for name, directory in store_dirs.items()
             if name in self._of_series
         }
         try:
-            yield _place_all(depots, store_dirs, observer, before_each=before_each)
+            yield _place_all(placement, store_dirs, observer, before_each=before_each)
         finally:
             for depot in of_store.values():
                 with suppress(KVIOError):  # the run's own withdrawal meets it again, and says so
@@ -85,7 +85,7 @@ class ChunkPlacement:
 
 
 def _place_all(
-    depots: Mapping[str, Placement],
+    placement: Mapping[str, Placement],
     store_dirs: Mapping[str, Path],
     observer: Observer,
     *,
@@ -94,8 +94,8 @@ def _place_all(
     failed: dict[str, KVIOError] = {}
     shared: dict[tuple[Placement, Path], list[str]] = {}
     for name, directory in store_dirs.items():
-        if name in depots:
-            shared.setdefault((depots[name], directory), []).append(name)
+        if name in placement:
+            shared.setdefault((placement[name], directory), []).append(name)
     for (depot, directory), names in shared.items():
         try:
             _place(depot, directory, observer, before_each=before_each)

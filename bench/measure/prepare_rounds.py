@@ -35,7 +35,7 @@ MIN_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first rou
 
 def preflight(
     setup: ResolvedPlan,
-    site: MeasurementSession,
+    session: MeasurementSession,
     *,
     start_s: float,
     checked: frozenset[str],
@@ -46,7 +46,7 @@ def preflight(
 
     Args:
         setup: what is measured.
-        site: where.
+        session: where.
         start_s: when the sweep began.
         checked: names of checks that an earlier part made, with the same layers.
         observer: hears of it.
@@ -56,15 +56,15 @@ def preflight(
         PlanError, MeasureError: see `run_preflight`.
     """
     plan = setup.plan
-    lengths = setup.lengths or walk_lengths(_shortest(setup), most_tokens(setup, site.scratch))
-    left_s = start_s + plan.budget_s - site.clock.now_s()  # of a resumed sweep, less than the budget
+    lengths = setup.lengths or walk_lengths(_shortest(setup), most_tokens(setup, session.scratch))
+    left_s = start_s + plan.budget_s - session.clock.now_s()  # of a resumed sweep, less than the budget
     require_time(plan, left_s)
     job = PreflightJob(
         plan=plan,
         lengths=lengths,
         case_limit_s=WALK_SHARE * plan.budget_s,
-        deadline_s=site.clock.now_s() + PREFLIGHT_SHARE * left_s,
-        scratch_dir=site.scratch,
+        deadline_s=session.clock.now_s() + PREFLIGHT_SHARE * left_s,
+        scratch_dir=session.scratch,
         checked=checked,
         layers=None if layers is None else layers.indices,
     )
@@ -78,13 +78,13 @@ def preflight(
 
     costs = CostBook(prior_s)
     return run_preflight(
-        job, source=site.source, costs=costs, clock=site.clock, observer=observer, left_s=left_s
+        job, source=session.source, costs=costs, clock=session.clock, observer=observer, left_s=left_s
     )
 
 
 def prepare_rounds(
     setup: ResolvedPlan,
-    site: MeasurementSession,
+    session: MeasurementSession,
     run: RunRecord,
     *,
     findings: Findings,
@@ -115,8 +115,8 @@ def prepare_rounds(
         samples=samples,
         next_round=1 + max((sample.round for sample in samples), default=-1),
     )
-    left_s = rounds.deadline_s - site.clock.now_s() - search_s
-    grid = setup.lengths or walk_lengths(_shortest(setup), most_tokens(setup, site.scratch))
+    left_s = rounds.deadline_s - session.clock.now_s() - search_s
+    grid = setup.lengths or walk_lengths(_shortest(setup), most_tokens(setup, session.scratch))
     grid = tuple(length for length in grid if length < min(findings.refused, default=length + 1))
     if setup.lengths is None:
         grid = long_enough(setup, grid)
@@ -133,9 +133,9 @@ def prepare_rounds(
             num_rounds=plan.num_rounds or MIN_ROUNDS,
         )
         rounds.allowed = tuple(range(grid[0], longest + 1, setup.chunk_tokens))
-    if site.scratch is not None:
-        left_s = rounds.deadline_s - site.clock.now_s() - search_s
-        directories = write_chunk_files(rounds, setup, site, left_s=left_s, observer=observer)
+    if session.scratch is not None:
+        left_s = rounds.deadline_s - session.clock.now_s() - search_s
+        directories = write_chunk_files(rounds, setup, session, left_s=left_s, observer=observer)
         rounds.store_dirs = {
             name: found for name in run.series if (found := _files_of(name, run, directories))
         }

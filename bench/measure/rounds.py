@@ -220,10 +220,10 @@ def _measure_round(
             case JobDone(taken):
                 rounds.taken.update(taken)
             case _:
-                _do_without(rounds, job, message)
+                _drop_failed(rounds, job, message)
 
 
-def _do_without(rounds: Rounds, job: RoundJob, message: Message) -> None:
+def _drop_failed(rounds: Rounds, job: RoundJob, message: Message) -> None:
     """Go on without what could not be measured, and say so."""
     match message:
         case CaseRefused(case, reason):

@@ -29,7 +29,7 @@ class MeasurementSession:
     scratch: Path | None
     start_s: float
     other_runs: int = 0
-    depots: ChunkPlacement | None = None
+    placement: ChunkPlacement | None = None
 
     def count_others(self) -> int:
         """Other sweeps at work now in the folder of the scratch files."""
@@ -37,8 +37,8 @@ class MeasurementSession:
 
 
 @contextmanager
-def open_site(setup: ResolvedPlan, data_dir: Path, *, since_s: float) -> Iterator[MeasurementSession]:
-    """A site whose scratch files, processes and limit are gone when the block ends, however it ends.
+def open_session(setup: ResolvedPlan, data_dir: Path, *, since_s: float) -> Iterator[MeasurementSession]:
+    """A session whose scratch files, processes and limit are gone when the block ends, however it ends.
 
     Args:
         setup: what is measured.
@@ -62,9 +62,11 @@ def open_site(setup: ResolvedPlan, data_dir: Path, *, since_s: float) -> Iterato
     other_runs = count_live(data_dir)
     with ExitStack() as stack:
         scratch = stack.enter_context(open_scratch(data_dir))
-        depots = ChunkPlacement(setup.loads, scratch)
-        stack.callback(depots.withdraw)  # before the scratch directory goes: while it is there, the run lives
-        depots.begin()
+        placement = ChunkPlacement(setup.loads, scratch)
+        stack.callback(
+            placement.withdraw
+        )  # before the scratch directory goes: while it is there, the run lives
+        placement.begin()
         limit = None
         if plan.limit_bytes_per_s is not None:
             limit = stack.enter_context(ReadLimit(scratch, plan.limit_bytes_per_s))
@@ -76,4 +78,4 @@ def open_site(setup: ResolvedPlan, data_dir: Path, *, since_s: float) -> Iterato
             overrun_s=OVERRUN_SHARE * plan.budget_s,
             num_ranks=plan.tensor_parallel,
         )
-        yield MeasurementSession(clock, source, scratch, since_s, other_runs, depots)
+        yield MeasurementSession(clock, source, scratch, since_s, other_runs, placement)

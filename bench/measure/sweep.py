@@ -11,7 +11,7 @@ from bench.measure.conditions.header import (
     found_in_rounds,
     keep_latest,
     note_findings,
-    notice_company,
+    notice_other_work,
     notice_repeats,
     open_record,
 )
@@ -20,7 +20,7 @@ from bench.measure.conditions.storage_check import check_cold_reads
 from bench.measure.prepare_rounds import preflight, prepare_rounds
 from bench.measure.resume import AS_BEFORE, NewLimits, require_same, require_unfinished
 from bench.measure.rounds import MeasureError, Rounds, run_rounds
-from bench.measure.session import MeasurementSession, open_site
+from bench.measure.session import MeasurementSession, open_session
 from bench.measure.setup import ResolvedPlan, drop_unavailable_backends, resolve_plan
 from bench.measure.tuning.tuning_search import find_settings, plan_search
 from bench.record.folder import hold_folder, remove_folder
@@ -42,7 +42,7 @@ class SweepHooks:
     observer: Observer
 
 
-def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: SweepHooks) -> Path:
+def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hooks: SweepHooks) -> Path:
     """Measure a plan from the beginning; the folder with what came of it.
 
     Args:
@@ -61,13 +61,13 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hands: SweepHooks) -> P
     setup = resolve_plan(plan)
     known = (*skipped, *check_cold_reads(setup, data_dir))
     with (
-        open_site(setup, data_dir, since_s=since_s) as site,
-        open_record(setup, root, data_dir, other_runs=site.other_runs, known=known) as (run, folder),
+        open_session(setup, data_dir, since_s=since_s) as session,
+        open_record(setup, root, data_dir, other_runs=session.other_runs, known=known) as (run, folder),
     ):
-        _tell(known, hands.observer)
+        _tell(known, hooks.observer)
         samples: list[Sample] = []
         try:
-            _carry_out(setup, site, folder, held=_SweepState(run), samples=samples, hands=hands)
+            _carry_out(setup, session, folder, held=_SweepState(run), samples=samples, hooks=hooks)
         except (UserError, FailedError):
             if not samples:  # a sweep that could not begin leaves no folder behind
                 remove_folder(folder)
@@ -80,7 +80,7 @@ def _tell(notices: Sequence[Notice], observer: Observer) -> None:
         observer.on_notice(notice.message)
 
 
-def resume_sweep(folder: Path, *, data_dir: Path, hands: SweepHooks, until: NewLimits = AS_BEFORE) -> Path:
+def resume_sweep(folder: Path, *, data_dir: Path, hooks: SweepHooks, until: NewLimits = AS_BEFORE) -> Path:
     """Go on with a sweep that was stopped, with what is left of its budget, or until something else.
 
     Raises:
@@ -89,18 +89,18 @@ def resume_sweep(folder: Path, *, data_dir: Path, hands: SweepHooks, until: NewL
     """
     since_s = MonotonicClock().now_s()
     with hold_folder(folder):  # before anything is read: another sweep may be adding to it
-        run, samples = _read_unfinished(folder, hands.policy, until)
+        run, samples = _read_unfinished(folder, hooks.policy, until)
         setup = resolve_plan(run.plan)
         known = check_cold_reads(setup, data_dir)
         notices = [*run.notices, *require_same(folder, run, setup, data_dir), *known]
         # a simulation is not disturbed
         busy_share = 0.0 if run.plan.simulation is not None else read_noise().busy_share
-        with open_site(setup, data_dir, since_s=since_s) as site:
-            _tell(known, hands.observer)
-            notices += notice_company(busy_share, site.other_runs, when="was gone on with")
+        with open_session(setup, data_dir, since_s=since_s) as session:
+            _tell(known, hooks.observer)
+            notices += notice_other_work(busy_share, session.other_runs, when="was gone on with")
             begun = run.model_copy(update={"state": "running", "notices": tuple(notices)})
             held = _SweepState(begun, before=read_run(folder), num_before=len(samples))
-            _carry_out(setup, site, folder, held=held, samples=samples, hands=hands)
+            _carry_out(setup, session, folder, held=held, samples=samples, hooks=hooks)
     return folder
 
 
@@ -137,17 +137,17 @@ class _SweepState:
 
 def _carry_out(
     setup: ResolvedPlan,
-    site: MeasurementSession,
+    session: MeasurementSession,
     folder: Path,
     *,
     held: _SweepState,
     samples: list[Sample],
-    hands: SweepHooks,
+    hooks: SweepHooks,
 ) -> None:
     """Preflight, files, rounds; the header says how it ended."""
     state = "failed"
     try:
-        _measure(setup, site, folder, held=held, samples=samples, hands=hands)
+        _measure(setup, session, folder, held=held, samples=samples, hooks=hooks)
         state = "complete"
     except KeyboardInterrupt:
         state = "interrupted"
@@ -157,29 +157,29 @@ def _carry_out(
         failed = Notice(code="failed", message=str(error))
         held.run = held.run.model_copy(update={"notices": (*held.run.notices, failed)})
     finally:
-        _finish(setup, site, folder, held=held, state=state)
+        _finish(setup, session, folder, held=held, state=state)
 
 
 def _measure(
     setup: ResolvedPlan,
-    site: MeasurementSession,
+    session: MeasurementSession,
     folder: Path,
     *,
     held: _SweepState,
     samples: list[Sample],
-    hands: SweepHooks,
+    hooks: SweepHooks,
 ) -> None:
     """Look ahead, write the files, search, measure; `held` knows each step as soon as it is done."""
     held.writer = SampleWriter(folder)
     spent_s = max((sample.started_s for sample in samples), default=0.0)
-    start_s = site.start_s - spent_s
+    start_s = session.start_s - spent_s
     layers = held.run.built_layers
     findings = preflight(
         setup,
-        site,
+        session,
         start_s=start_s,
         checked=frozenset() if layers is None else frozenset(held.run.checks),
-        observer=hands.observer,
+        observer=hooks.observer,
         layers=layers,
     )
     held.run = note_findings(held.run, findings)
@@ -187,47 +187,47 @@ def _measure(
     search = plan_search(held.run, setup, samples)
     rounds = held.rounds = prepare_rounds(
         setup,
-        site,
+        session,
         held.run,
         findings=findings,
         start_s=start_s,
         samples=samples,
         search_s=search.limit_s,
-        observer=hands.observer,
+        observer=hooks.observer,
     )
-    settled = find_settings(search, rounds, site, decide=hands.search, observer=hands.observer)
+    settled = find_settings(search, rounds, session, decide=hooks.search, observer=hooks.observer)
     held.run = rounds.run = settled
     _write_header(folder, held)
-    company = start_monitor(setup, site)
+    monitor = start_monitor(setup, session)
     run_rounds(
         rounds,
-        source=site.source,
-        policy=hands.policy,
+        source=session.source,
+        policy=hooks.policy,
         writer=held.writer,
-        observer=hands.observer,
-        clock=site.clock,
-        between=lambda: _look_around(site, rounds, company, write=lambda: _write_header(folder, held)),
+        observer=hooks.observer,
+        clock=session.clock,
+        between=lambda: _look_around(session, rounds, monitor, write=lambda: _write_header(folder, held)),
     )
 
 
 def _look_around(
-    site: MeasurementSession,
+    session: MeasurementSession,
     rounds: Rounds,
-    company: InterferenceMonitor | None,
+    monitor: InterferenceMonitor | None,
     *,
     write: Callable[[], None],
 ) -> None:
     """After a round: note who else is at work by now, and write what was noticed before a kill takes it."""
-    found = notice_company(0.0, site.count_others(), when="measured")
-    if company is not None:
-        found += company.look(rounds.next_round + 1)
+    found = notice_other_work(0.0, session.count_others(), when="measured")
+    if monitor is not None:
+        found += monitor.look(rounds.next_round + 1)
     rounds.notices[:] = keep_latest((*rounds.notices, *found))
     if rounds.notices:
         write()
 
 
 def _finish(
-    setup: ResolvedPlan, site: MeasurementSession, folder: Path, *, held: _SweepState, state: str
+    setup: ResolvedPlan, session: MeasurementSession, folder: Path, *, held: _SweepState, state: str
 ) -> None:
     """Close the file of samples, write the last header, then take back what lies elsewhere, which may take long.
 
@@ -235,14 +235,14 @@ def _finish(
     """
     if held.writer is not None:
         held.writer.close()
-    repeats = notice_repeats(setup, site, held.rounds.taken) if held.rounds else ()
+    repeats = notice_repeats(setup, session, held.rounds.taken) if held.rounds else ()
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     held.run = held.run.model_copy(update={"state": state, "finished_utc": finished})
     before = held.before
     if before is not None and before.state != "running" and state != "complete" and not held.has_measured:
         held.run, held.rounds, repeats = before, None, ()
     _write_header(folder, held, repeats)
-    left = () if site.depots is None else site.depots.withdraw()
+    left = () if session.placement is None else session.placement.withdraw()
     if left:
         _write_header(folder, held, (*repeats, *left))
 

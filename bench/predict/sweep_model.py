@@ -131,10 +131,10 @@ def fit_sweep(
     samples: Sequence[Sample],
     geometry: Geometry,
     *,
-    leave_out: Collection[int] = (),
+    drop_series: Collection[int] = (),
     series: str | None = None,
 ) -> SweepModel:
-    """The formulas of the sweep's only load series, or of the one named, fitted to every length but those in `leave_out`.
+    """The formulas of the sweep's only load series, or of the one named, fitted to every length but those in `drop_series`.
 
     Raises:
         CalibrationError: several series and none named, fewer than MIN_LENGTHS lengths with both arms, or a suffix
@@ -142,10 +142,12 @@ def fit_sweep(
     """
     if run.plan.suffix_tokens:
         raise CalibrationError(f"{run.run_id}: a sweep of suffixes has no times of whole prefixes to fit")
-    points = [point for point in usable_points(run, samples, series) if point.prefix_tokens not in leave_out]
+    points = [
+        point for point in usable_points(run, samples, series) if point.prefix_tokens not in drop_series
+    ]
     if len(points) < MIN_LENGTHS:
         both = {p.prefix_tokens for p in _of_both_arms(run, samples) if series in {None, p.series}} - {
-            *leave_out
+            *drop_series
         }
         raise CalibrationError(f"{run.run_id}: {_format_too_few(len(points), len(both))}")
     first = {point.prefix_tokens: point.first_token_s or 0.0 for point in points}

@@ -69,7 +69,7 @@ def test_a_sweep_that_is_interrupted_before_it_has_a_folder_is_one_line_and_exit
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "leave_out_unavailable", lambda *arguments: os.kill(os.getpid(), number))
+    monkeypatch.setattr(sweep, "drop_unavailable_backends", lambda *arguments: os.kill(os.getpid(), number))
     assert _end(monkeypatch, "sweep", "qwen3-8b") == 1
     assert capsys.readouterr().err == "kvcross: interrupted\n"
     assert list(tmp_path.glob("results/*/*/*")) == []

@@ -17,8 +17,8 @@ from bench.record.plan import LoadSpec, Plan, PlanError
 from bench.record.run import write_run
 from bench.record.sample import RecordError
 from bench.record.samples_csv import SampleWriter, read_samples
+from tests.helpers.scripted_rounds import SilentObserver
 from tests.helpers.sweeps import make_run, make_samples
-from tests.measure.test_rounds import Silent
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_the_answer_is_printed_though_a_file_of_it_cannot_be_written(
 
 
 def test_going_on_with_a_complete_sweep_names_what_makes_its_missing_files(folder: Path) -> None:
-    hands = SweepHooks(policy=choose_lengths, search=search_settings, observer=Silent())
+    hooks = SweepHooks(policy=choose_lengths, search=search_settings, observer=SilentObserver())
     with pytest.raises(PlanError) as caught:
-        resume_sweep(folder, data_dir=folder, hands=hands)
+        resume_sweep(folder, data_dir=folder, hooks=hooks)
     assert f"derived again by: make report RESULTS={folder}" in str(caught.value)
 
 

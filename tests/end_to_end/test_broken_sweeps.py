@@ -17,18 +17,18 @@ from bench.record.atomic_write import WriteError
 from bench.record.plan import LoadSpec, Plan
 from bench.record.progress import End, Progress
 from bench.record.run import read_run
-from bench.record.samples_csv import SampleWriter, read_samples
+from bench.record.samples_csv import read_samples
 from kvio.backends.mooncake.mooncake_client import MooncakeAddress, StoreClient
 from kvio.backends.s3.bucket import ObjectError
 from tests.end_to_end.test_whole_sweeps import TINY
 from tests.helpers.places import avoid_memory
+from tests.helpers.scripted_rounds import ScriptedSource, SilentObserver, make_rounds, measure_rounds
 from tests.helpers.servers import require_mooncake
-from tests.measure.test_rounds import Scripted, Silent, _rounds, carry_out
 
 MIB = 1 << 20
 
 
-class Breaking(Silent):
+class Breaking(SilentObserver):
     """An observer that breaks something when the second round begins."""
 
     def __init__(self, damage: Callable[[], None]) -> None:
@@ -72,8 +72,8 @@ def test_a_way_to_load_that_cannot_be_opened_any_more_is_left_out_and_the_others
         (store,) = tmp_path.glob("kvcross-*/store-1")
         store.rename(tmp_path / "lost")
 
-    hands = SweepHooks(policy=three_rounds, search=search_settings, observer=Breaking(lose_a_store))
-    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands)
+    hooks = SweepHooks(policy=three_rounds, search=search_settings, observer=Breaking(lose_a_store))
+    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks)
     run, (samples, _) = read_run(folder), read_samples(folder)
     (said,) = (notice.message for notice in run.notices if notice.code == "series_failed")
     lost = said.partition(":")[0]
@@ -112,9 +112,9 @@ def test_a_disk_that_fills_up_leaves_whole_rows_no_files_and_can_be_gone_on_with
         (path,) = results.glob("*/*/*/samples.csv")
         limit_files(path.stat().st_size + 300)  # one row, and a part of another
 
-    hands = SweepHooks(policy=three_rounds, search=search_settings, observer=Breaking(fill_up))
+    hooks = SweepHooks(policy=three_rounds, search=search_settings, observer=Breaking(fill_up))
     with pytest.raises(WriteError, match=r"cannot write results: .*: File too large") as caught:
-        run_sweep(plan, root=results, data_dir=tmp_path, hands=hands)
+        run_sweep(plan, root=results, data_dir=tmp_path, hooks=hooks)
     assert "\n" not in str(caught.value)
     (folder,) = results.glob("*/*/*")
     limit_files(resource.RLIM_INFINITY)
@@ -122,8 +122,8 @@ def test_a_disk_that_fills_up_leaves_whole_rows_no_files_and_can_be_gone_on_with
     assert ({sample.round for sample in before}, notices) == ({0, 1}, ())
     assert {path.name for path in folder.iterdir()} == {"run.json", "samples.csv"}
     assert list(tmp_path.glob("kvcross-*")) == []
-    hands = SweepHooks(policy=three_rounds, search=search_settings, observer=Silent())
-    resume_sweep(folder, data_dir=tmp_path, hands=hands)
+    hooks = SweepHooks(policy=three_rounds, search=search_settings, observer=SilentObserver())
+    resume_sweep(folder, data_dir=tmp_path, hooks=hooks)
     assert read_run(folder).state == "complete"
     assert read_samples(folder)[0][: len(before)] == before
 
@@ -148,7 +148,7 @@ def test_a_folder_whose_disk_did_not_even_take_the_columns_is_gone_on_with(tmp_p
 
 def test_the_policy_is_told_which_ways_to_load_are_left(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=60.0)
+    rounds = make_rounds(clock, budget_s=60.0)
     rounds.series = (("recompute", "recompute"), ("load", "posix/best"), ("load", "s3/best"))
     told: list[tuple[str, ...]] = []
 
@@ -156,7 +156,6 @@ def test_the_policy_is_told_which_ways_to_load_are_left(tmp_path: Path) -> None:
         told.append(progress.loads)
         return progress.allowed if len(told) < 2 else End("enough")
 
-    source = Scripted(SeriesFailed("s3/best", "no answer"), JobDone())
-    writer = SampleWriter(tmp_path)
-    carry_out(rounds, source, twice, clock=clock, writer=writer)
+    source = ScriptedSource(SeriesFailed("s3/best", "no answer"), JobDone())
+    measure_rounds(rounds, source, tmp_path, clock=clock, policy=twice)
     assert told == [("posix/best", "s3/best"), ("posix/best",)]

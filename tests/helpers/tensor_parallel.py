@@ -96,7 +96,7 @@ class WrongRank:
         """Exchange, then give each rank the bytes of the next."""
         self._exchange(source, target, num_tokens=num_tokens, rotate=rotate, prompt=prompt)
         for number, tensor in enumerate(target.groups):
-            others = group.of_all(tensor.numpy())
+            others = group.gather(tensor.numpy())
             target.groups[number].copy_(torch.tensor(others[(group.rank() + 1) % group.size()]))
 
 

@@ -18,7 +18,7 @@ from bench.machine.read_limit import (
     clean_stale_groups,
     find_controller,
 )
-from bench.measure.session import open_site
+from bench.measure.session import open_session
 from bench.measure.setup import resolve_plan
 from bench.record.plan import LoadSpec, Plan
 from kvio.evidence.page_cache import evict
@@ -115,7 +115,7 @@ def test_any_sweep_removes_the_group_of_a_killed_run(permitted: Path) -> None:
     left = Path(killed.stdout.strip())
     assert left.is_dir()
     setup = resolve_plan(Plan(model="qwen3-0.6b", loads=(LoadSpec(chunk_tokens=4),)))
-    with open_site(setup, permitted, since_s=0.0):
+    with open_session(setup, permitted, since_s=0.0):
         assert not left.exists()
 
 

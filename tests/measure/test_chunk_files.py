@@ -20,8 +20,8 @@ from bench.record.plan import LoadSpec, Plan, PlanError
 from kvio.errors import KVIOError
 from kvio.store.chunk_store import ChunkStore
 from tests.end_to_end.test_whole_sweeps import TINY
+from tests.helpers.scripted_rounds import SilentObserver
 from tests.helpers.sweeps import make_run
-from tests.measure.test_preflight import Silent
 
 MIB = 2**20
 S3 = LoadSpec(backend="s3", chunk_tokens=32, options={"endpoint": "http://192.0.2.1", "bucket": "kv"})
@@ -110,9 +110,9 @@ def prepare(
     slow = SlowServer(clock, **server)  # type: ignore[arg-type]
     source = SimulatedSource(None, clock=clock, num_bytes=setup.load_bytes)  # type: ignore[arg-type]
     (scratch := tmp_path / "kvcross-test").mkdir()
-    site = MeasurementSession(clock, source, scratch, 0.0, depots=slow)  # type: ignore[arg-type]
+    session = MeasurementSession(clock, source, scratch, 0.0, placement=slow)  # type: ignore[arg-type]
     rounds = _rounds_of(setup)
-    return rounds, slow, write_chunk_files(rounds, setup, site, left_s=left_s, observer=Silent())
+    return rounds, slow, write_chunk_files(rounds, setup, session, left_s=left_s, observer=SilentObserver())
 
 
 def _rounds_of(setup: ResolvedPlan) -> Rounds:

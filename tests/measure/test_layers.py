@@ -16,7 +16,7 @@ from bench.measure.budget import CostBook
 from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.conditions.header import note_findings
 from bench.measure.preflight import Findings
-from bench.measure.prepare_rounds import run_preflight_checks as carry_out
+from bench.measure.prepare_rounds import preflight as carry_out
 from bench.measure.processes.messages import (
     CaseCost,
     Job,
@@ -39,8 +39,8 @@ from bench.record.sample import Case, Sample
 from bench.report.notice_text import suspect_codes
 from bench.report.run_facts import format_depth
 from tests.end_to_end.test_whole_sweeps import TINY
+from tests.helpers.scripted_rounds import SilentObserver, SlowScriptedSource
 from tests.helpers.sweeps import make_run, make_samples
-from tests.measure.test_preflight import Scripted, Silent
 
 SOME = BuiltLayers(indices=(0, 1), total=8)
 LENGTHS = (64, 128, 1024)
@@ -56,7 +56,7 @@ def plan(tmp_path: Path) -> Plan:
     )
 
 
-def _look_ahead(plan: Plan, layers: tuple[int, ...] | None) -> list[Message]:
+def _preflight(plan: Plan, layers: tuple[int, ...] | None) -> list[Message]:
     clock = MonotonicClock()
     deadline_s = clock.now_s() + 60.0
     job = PreflightJob(plan, (64,), 0.0, deadline_s, None, layers=layers)
@@ -96,9 +96,9 @@ def test_a_length_that_the_device_cannot_hold_does_not_decide(
 
 
 def test_the_preflight_tells_which_layers_it_chose_and_builds_those_of_a_resumed_sweep(plan: Plan) -> None:
-    chosen = [message for message in _look_ahead(plan, None) if isinstance(message, LayersChosen)]
+    chosen = [message for message in _preflight(plan, None) if isinstance(message, LayersChosen)]
     assert chosen == [LayersChosen(BuiltLayers(indices=tuple(range(8)), total=8))]
-    assert LayersChosen(SOME) in _look_ahead(plan, SOME.indices)
+    assert LayersChosen(SOME) in _preflight(plan, SOME.indices)
 
 
 def test_a_round_builds_the_layers_that_it_is_told(plan: Plan) -> None:
@@ -115,14 +115,14 @@ def test_a_round_builds_the_layers_that_it_is_told(plan: Plan) -> None:
 def test_layers_that_no_longer_fit_are_one_clear_line(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     _give(monkeypatch, 2**19)
     with pytest.raises(MemoryShortError) as caught:
-        _look_ahead(plan, SOME.indices)
+        _preflight(plan, SOME.indices)
     assert str(caught.value) == (
         "the 2 layers that this sweep was begun with do not fit any more: qwen3 with 2 layers needs 0.0 GiB on cpu, "
         "0.0 GiB are free; end other work, or sweep again"
     )
 
 
-class Asked(Scripted):
+class Asked(SlowScriptedSource):
     """A source that remembers the last job."""
 
     job: Job | None = None
@@ -136,9 +136,11 @@ def test_a_resumed_sweep_gives_its_preflight_the_recorded_layers(plan: Plan) -> 
     clock = VirtualClock()
     cost = CaseCost(Case("recompute", "recompute", 64), 1.0, 1.0)
     source = Asked(clock, LayersChosen(SOME), cost, JobDone())
-    site = MeasurementSession(clock, source, None, 0.0)
+    session = MeasurementSession(clock, source, None, 0.0)
     setup = resolve_plan(plan)
-    findings = carry_out(setup, site, start_s=0.0, checked=frozenset(), observer=Silent(), layers=SOME)
+    findings = carry_out(
+        setup, session, start_s=0.0, checked=frozenset(), observer=SilentObserver(), layers=SOME
+    )
     assert isinstance(source.job, PreflightJob)
     assert source.job.layers == SOME.indices
     assert findings.layers == SOME
@@ -213,9 +215,9 @@ def test_going_on_hands_over_what_is_recorded_and_checks_anew_where_nothing_is(
 ) -> None:
     seen: list[tuple[BuiltLayers | None, frozenset[str]]] = []
 
-    def watch(setup: ResolvedPlan, site: MeasurementSession, **said: Any) -> Findings:  # noqa: ANN401
+    def watch(setup: ResolvedPlan, session: MeasurementSession, **said: Any) -> Findings:  # noqa: ANN401
         seen.append((said["layers"], said["checked"]))
-        return carry_out(setup, site, **said)
+        return carry_out(setup, session, **said)
 
     monkeypatch.setattr(sweep, "preflight", watch)
     plan = Plan(
@@ -225,13 +227,13 @@ def test_going_on_hands_over_what_is_recorded_and_checks_anew_where_nothing_is(
         loads=(LoadSpec(backend="simulated"),),
         simulation=SimulationSpec(),
     )
-    hands = sweep.SweepHooks(policy=choose_lengths, search=search_settings, observer=Silent())
-    folder = sweep.run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands)
+    hooks = sweep.SweepHooks(policy=choose_lengths, search=search_settings, observer=SilentObserver())
+    folder = sweep.run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks)
     begun = read_run(folder)
     checks = {"dtype": {"ratio": 1.0}, "scaling": {"relative_error": 0.0}}
     changes = {"state": "interrupted", "built_layers": recorded, "checks": checks}
     write_run(folder, begun.model_copy(update=changes))
-    sweep.resume_sweep(folder, data_dir=tmp_path, hands=hands)
+    sweep.resume_sweep(folder, data_dir=tmp_path, hooks=hooks)
     made = frozenset(checks) if recorded is not None else frozenset()
     assert seen == [(None, frozenset()), (recorded, made)]
     assert read_run(folder).built_layers == recorded

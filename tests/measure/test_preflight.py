@@ -33,41 +33,20 @@ from bench.measure.stores import create_stores, plan_stores
 from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
 from bench.record.run import RunRecord
-from bench.record.sample import Case, Sample
+from bench.record.sample import Case
 from kvio.store.chunk_store import ChunkStore
+from tests.helpers.scripted_rounds import SilentObserver, SlowScriptedSource
 
 CASE = Case("recompute", "recompute", 64)
-
-
-class Silent:
-    def on_notice(self, text: str) -> None: ...
-
-    def on_phase(self, text: str) -> None: ...
-
-    def on_round(self, number: int, lengths: tuple[int, ...]) -> None: ...
-
-    def on_sample(self, sample: Sample) -> None: ...
-
-
-class Scripted:
-    """A source that takes three seconds and says what it is told to."""
-
-    def __init__(self, clock: VirtualClock, *messages: Message) -> None:
-        self._clock = clock
-        self._messages = messages
-
-    def run(self, job: Job) -> Iterator[Message]:
-        self._clock.advance(3.0)
-        yield from self._messages
-
-    def close(self) -> None: ...
 
 
 def _run(*messages: Message) -> Findings:
     clock = VirtualClock()
     job = PreflightJob(Plan(model="m", budget_s=10), (64, 128), 1.0, 6.0, None)
     costs = CostBook(lambda case: 99.0)
-    return run_preflight(job, source=Scripted(clock, *messages), costs=costs, clock=clock, observer=Silent())
+    return run_preflight(
+        job, source=SlowScriptedSource(clock, *messages), costs=costs, clock=clock, observer=SilentObserver()
+    )
 
 
 def test_costs_checks_and_notices_are_collected() -> None:
@@ -79,7 +58,7 @@ def test_costs_checks_and_notices_are_collected() -> None:
     assert findings.startup_s == 2.0
 
 
-class ServerFirst(Scripted):
+class ServerFirst(SlowScriptedSource):
     """A source whose fork server takes five seconds to start, before the process that the script is of."""
 
     def run(self, job: Job) -> Iterator[Message]:
@@ -93,7 +72,7 @@ def test_rounds_are_not_planned_to_start_the_fork_server_again() -> None:
     job = PreflightJob(Plan(model="m", budget_s=10), (64, 128), 1.0, 6.0, None)
     source = ServerFirst(clock, CaseCost(CASE, wall_s=1.0, seconds=0.5), JobDone())
     costs = CostBook(lambda case: 99.0)
-    findings = run_preflight(job, source=source, costs=costs, clock=clock, observer=Silent())
+    findings = run_preflight(job, source=source, costs=costs, clock=clock, observer=SilentObserver())
     assert findings.startup_s == costs.startup_s == 2.0
 
 
@@ -120,14 +99,14 @@ def test_under_a_limit_the_marginal_question_reads_the_next_tokens_and_not_the_p
 def test_a_load_never_measured_is_expected_to_read_the_next_tokens_alone() -> None:
     clock = VirtualClock()
     cost = CaseCost(Case("recompute", "recompute", 128, 64), wall_s=1.0, seconds=1.0)
-    site = MeasurementSession(clock, Scripted(clock, cost, JobDone()), None, 0.0)
+    session = MeasurementSession(clock, SlowScriptedSource(clock, cost, JobDone()), None, 0.0)
     plan = Plan(model="qwen3-0.6b", dtype="float32", suffix_tokens=64, limit_bytes_per_s=20e6)
     findings = preflight(
         resolve_plan(plan.model_copy(update={"tokens": (256,)})),
-        site,
+        session,
         start_s=0.0,
         checked=frozenset(),
-        observer=Silent(),
+        observer=SilentObserver(),
     )
     assert findings.costs.expected_s(Case("load", "posix/best", 256, 64)) == 64 * 229_376 / 20e6
     assert findings.costs.expected_s(Case("load", "posix/best", 256)) == 256 * 229_376 / 20e6
@@ -193,10 +172,10 @@ def test_a_budget_that_was_spent_before_the_first_case_is_not_overspent_further(
     ):
         preflight(
             resolve_plan(plan),
-            MeasurementSession(clock, Scripted(clock), None, 0.0),
+            MeasurementSession(clock, SlowScriptedSource(clock), None, 0.0),
             start_s=0.0,
             checked=frozenset(),
-            observer=Silent(),
+            observer=SilentObserver(),
         )
     assert clock.now_s() == 30.0
 
@@ -209,10 +188,10 @@ def test_what_was_spent_of_the_budget_before_is_said_and_counted() -> None:
     ):
         run_preflight(
             job,
-            source=Scripted(clock, JobDone()),
+            source=SlowScriptedSource(clock, JobDone()),
             costs=CostBook(lambda case: 99.0),
             clock=clock,
-            observer=Silent(),
+            observer=SilentObserver(),
             left_s=15.0,
         )
 
@@ -265,11 +244,11 @@ def test_a_series_skipped_by_the_preflight_is_named_in_the_header_and_never_meas
     setup = resolve_plan(SIMULATED)
     clock = VirtualClock()
     case = Case("recompute", "recompute", 64)
-    source = Scripted(
+    source = SlowScriptedSource(
         clock, SeriesSkipped("hybrid/simulated/best", "needs the whole model"), CaseCost(case, 1.0, 1.0)
     )
-    site = MeasurementSession(clock, source, None, 0.0)
-    findings = preflight(setup, site, start_s=0.0, checked=frozenset(), observer=Silent())
+    session = MeasurementSession(clock, source, None, 0.0)
+    findings = preflight(setup, session, start_s=0.0, checked=frozenset(), observer=SilentObserver())
     assert findings.skipped == {"hybrid/simulated/best": "needs the whole model"}
     run = note_findings(_run_hybrid(setup), findings)
     assert run.series["hybrid/simulated/best"].skipped == "needs the whole model"
@@ -278,7 +257,14 @@ def test_a_series_skipped_by_the_preflight_is_named_in_the_header_and_never_meas
     ]
     assert note_findings(run, findings).notices == run.notices  # said once, however often it is resumed
     rounds = prepare_rounds(
-        setup, site, run, findings=findings, start_s=0.0, samples=[], search_s=0.0, observer=Silent()
+        setup,
+        session,
+        run,
+        findings=findings,
+        start_s=0.0,
+        samples=[],
+        search_s=0.0,
+        observer=SilentObserver(),
     )
     assert rounds.series == (("recompute", "recompute"), ("load", "simulated/best"))
 
@@ -286,19 +272,19 @@ def test_a_series_skipped_by_the_preflight_is_named_in_the_header_and_never_meas
 def test_all_three_arms_of_a_length_are_neighbours_and_in_the_budget() -> None:
     setup = resolve_plan(SIMULATED)
     clock = VirtualClock()
-    site = MeasurementSession(
+    session = MeasurementSession(
         clock, SimulatedSource(SPEC, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n)), None, 0.0
     )
-    findings = preflight(setup, site, start_s=0.0, checked=frozenset(), observer=Silent())
+    findings = preflight(setup, session, start_s=0.0, checked=frozenset(), observer=SilentObserver())
     rounds = prepare_rounds(
         setup,
-        site,
+        session,
         _run_hybrid(setup),
         findings=findings,
         start_s=0.0,
         samples=[],
         search_s=0.0,
-        observer=Silent(),
+        observer=SilentObserver(),
     )
     cases = rounds.cases_at(64)
     assert [case.arm for case in cases] == ["recompute", "load", "hybrid"]

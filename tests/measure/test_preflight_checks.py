@@ -37,8 +37,8 @@ from kvio.errors import KVIOError
 from kvio.loading.blocks import POISON, KVBlocks
 from kvio.store.chunk_store import ChunkStore
 from tests.end_to_end.test_whole_sweeps import TINY
+from tests.helpers.scripted_rounds import SilentObserver
 from tests.helpers.sweeps import make_run
-from tests.measure.test_preflight import Silent
 from tests.measure.test_tuning_search import MIB, WIDE, never
 
 ALL = frozenset({"dtype", "answer:posix/best", "answer:uring/best", "answer:hybrid/posix/best", "null"})
@@ -215,10 +215,10 @@ def test_a_search_that_dies_is_suspect_and_does_not_end_the_sweep(tmp_path: Path
         store_dirs=stores,
         taken={directory: CursorPosition(chunks=3, states=1000)},
     )
-    site = MeasurementSession(VirtualClock(), Failing(), tmp_path, 0.0)
+    session = MeasurementSession(VirtualClock(), Failing(), tmp_path, 0.0)
     search = plan_search(rounds.run, setup, [])
     assert search.series == ("posix/best", "hostmem/best")
-    run = find_settings(search, rounds, site, decide=never, observer=Silent())
+    run = find_settings(search, rounds, session, decide=never, observer=SilentObserver())
     reason = "the search failed: the measuring process was killed (out of memory?)"
     assert {name: (one.chosen, one.reason) for name, one in run.searches.items()} == {
         "posix/best": (None, reason)

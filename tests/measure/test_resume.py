@@ -34,7 +34,7 @@ from bench.record.progress import End
 from bench.record.run import BuiltLayers, RunRecord, read_run, write_run
 from bench.record.sample import RecordError
 from bench.record.samples_csv import read_samples
-from tests.measure.test_rounds import Silent
+from tests.helpers.scripted_rounds import SilentObserver
 
 PLAN = Plan(
     model="qwen3-8b",
@@ -53,20 +53,20 @@ with hold_folder(Path(sys.argv[1])):
 """
 
 
-def _hands(observer: Silent | None = None) -> SweepHooks:
-    return SweepHooks(policy=choose_lengths, search=search_settings, observer=observer or Silent())
+def _hooks(observer: SilentObserver | None = None) -> SweepHooks:
+    return SweepHooks(policy=choose_lengths, search=search_settings, observer=observer or SilentObserver())
 
 
 def _stopped(tmp_path: Path, **changes: Any) -> Path:  # noqa: ANN401 — fields of a header
     """A sweep that was stopped before its second round."""
     plan = PLAN.model_copy(update={"num_rounds": 1})
-    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=_hands())
+    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=_hooks())
     run = read_run(folder)
     write_run(folder, run.model_copy(update={"state": "interrupted", "plan": PLAN, **changes}))
     return folder
 
 
-class Intruder(Silent):
+class Intruder(SilentObserver):
     """Hears that the second round begins, and then goes on with the same sweep and reports on it."""
 
     def __init__(self, root: Path) -> None:
@@ -81,7 +81,7 @@ class Intruder(Silent):
             return
         (header,) = self._root.glob("*/*/*/run.json")
         with pytest.raises(PlanError) as refused:
-            resume_sweep(header.parent, data_dir=self._root, hands=_hands())
+            resume_sweep(header.parent, data_dir=self._root, hooks=_hooks())
         self.refusals.append(str(refused.value))
         with pytest.raises(typer.Exit) as ended:
             finish(header.parent)
@@ -93,9 +93,9 @@ def test_a_sweep_under_way_can_be_reported_on_and_not_gone_on_with(tmp_path: Pat
     root = tmp_path / "results"
     intruder = Intruder(root)
     if resumed:
-        folder = resume_sweep(_stopped(tmp_path), data_dir=tmp_path, hands=_hands(intruder))
+        folder = resume_sweep(_stopped(tmp_path), data_dir=tmp_path, hooks=_hooks(intruder))
     else:
-        folder = run_sweep(PLAN, root=root, data_dir=tmp_path, hands=_hands(intruder))
+        folder = run_sweep(PLAN, root=root, data_dir=tmp_path, hooks=_hooks(intruder))
     assert intruder.refusals == [f"{folder}: a sweep is writing here; go on with it when that one has ended"]
     assert intruder.reports == [1]  # it has not come to its end
     assert (folder / "report.html").exists()
@@ -148,7 +148,7 @@ def test_what_a_failed_part_left_out_is_measured_again_and_no_longer_said(tmp_pa
     ]
     kept = Notice(code="half_line", message="the last row was half written and dropped", suspect=False)
     folder = _stopped(tmp_path, state="failed", notices=(*stale, kept))
-    resume_sweep(folder, data_dir=tmp_path, hands=_hands())
+    resume_sweep(folder, data_dir=tmp_path, hooks=_hooks())
     run = read_run(folder)
     assert run.state == "complete"
     assert [notice for notice in run.notices if notice.code != "other_revision"] == [kept]
@@ -160,9 +160,9 @@ def test_a_complete_sweep_is_gone_on_with_where_it_gets_a_longer_budget(tmp_path
     folder = _stopped(tmp_path, state="complete", notices=(nothing,))
     for budget_s in (None, PLAN.budget_s):
         with pytest.raises(PlanError, match=r"complete, with a budget of 180 s; a longer --budget goes on"):
-            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=budget_s))
+            resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(budget_s=budget_s))
     assert {sample.round for sample in read_samples(folder)[0]} == {0}
-    resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=600))
+    resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(budget_s=600))
     run = read_run(folder)
     assert (run.state, run.plan.budget_s) == ("complete", 600)
     assert "nothing_measured" not in {notice.code for notice in run.notices}
@@ -173,17 +173,17 @@ def test_checks_that_an_earlier_part_made_are_named_to_the_preflight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[frozenset[str]] = []
-    real = sweep.look_ahead
+    real = sweep.preflight
 
-    def look_ahead(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 — passes on what it is given
+    def watch(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 — passes on what it is given
         checked.append(named["checked"])
         return real(*arguments, **named)
 
     folder = _stopped(
         tmp_path, checks={"dtype": {"ratio": 1.0}}, built_layers=BuiltLayers(indices=(0,), total=1)
     )
-    monkeypatch.setattr(sweep, "preflight", look_ahead)
-    resume_sweep(folder, data_dir=tmp_path, hands=_hands())
+    monkeypatch.setattr(sweep, "preflight", watch)
+    resume_sweep(folder, data_dir=tmp_path, hooks=_hooks())
     assert checked == [frozenset({"dtype"})]
 
 
@@ -196,7 +196,7 @@ def test_who_else_is_at_work_is_looked_at_again(tmp_path: Path, monkeypatch: pyt
     resumed: list[RunRecord] = []
 
     @contextmanager
-    def open_site(setup: object, data_dir: Path, *, since_s: float) -> Iterator[MeasurementSession]:
+    def open_session(setup: object, data_dir: Path, *, since_s: float) -> Iterator[MeasurementSession]:
         clock = VirtualClock()
         yield MeasurementSession(
             clock,
@@ -209,9 +209,9 @@ def test_who_else_is_at_work_is_looked_at_again(tmp_path: Path, monkeypatch: pyt
     noise = NoiseFacts(busy_share=0.5, steal_share=None, load_average=1.0)
     monkeypatch.setattr(sweep, "require_same", lambda *arguments: ())
     monkeypatch.setattr(sweep, "read_noise", lambda: noise)
-    monkeypatch.setattr(sweep, "open_site", open_site)
+    monkeypatch.setattr(sweep, "open_session", open_session)
     monkeypatch.setattr(sweep, "_carry_out", lambda *arguments, held, **named: resumed.append(held.run))
-    resume_sweep(folder, data_dir=tmp_path, hands=_hands())
+    resume_sweep(folder, data_dir=tmp_path, hooks=_hooks())
     assert [(notice.code, notice.message) for notice in resumed[0].notices] == [
         (
             "busy_machine",
@@ -305,12 +305,12 @@ def test_the_header_of_a_resumed_sweep_keeps_that_its_code_changed(tmp_path: Pat
         loads=(LoadSpec(backend="simulated"),),
         simulation=SimulationSpec(),
     )
-    hands = SweepHooks(policy=choose_lengths, search=search_settings, observer=Silent())
-    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands)
+    hooks = SweepHooks(policy=choose_lengths, search=search_settings, observer=SilentObserver())
+    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks)
     begun = read_run(folder)
     changed = {**begun.software, "git": {"commit": "b" * 40, "dirty": False}}
     write_run(folder, begun.model_copy(update={"state": "interrupted", "software": changed}))
-    resume_sweep(folder, data_dir=tmp_path, hands=hands)
+    resume_sweep(folder, data_dir=tmp_path, hooks=hooks)
     assert "other_revision" in {notice.code for notice in read_run(folder).notices}
 
 
@@ -324,19 +324,19 @@ CHECK = Notice(code="series_failed", message="simulated/best: its check failed, 
 def test_a_header_stays_as_it_was_where_going_on_with_its_sweep_comes_to_nothing(
     error: BaseException, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look_ahead(*arguments: object, **named: object) -> None:
+    def watch(*arguments: object, **named: object) -> None:
         raise error
 
     folder = _stopped(tmp_path, state=state, notices=(LOST,))
     before = (folder / "run.json").read_bytes()
-    monkeypatch.setattr(sweep, "preflight", look_ahead)
+    monkeypatch.setattr(sweep, "preflight", watch)
     if isinstance(error, PlanError):
         with pytest.raises(PlanError, match="no room"):
             resume_sweep(
-                folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=PLAN.budget_s + 60)
+                folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(budget_s=PLAN.budget_s + 60)
             )
     else:
-        resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=PLAN.budget_s + 60))
+        resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(budget_s=PLAN.budget_s + 60))
     assert (folder / "run.json").read_bytes() == before
 
 
@@ -344,27 +344,27 @@ def test_a_header_stays_as_it_was_where_going_on_with_its_sweep_comes_to_nothing
 def test_what_rounds_had_to_say_stands_until_there_are_new_ones(tmp_path: Path, *, complete: bool) -> None:
     state = "complete" if complete else "interrupted"
     folder = _stopped(tmp_path, state=state, notices=(LOST, DROPPED, CHECK))
-    idle = replace(_hands(), policy=lambda progress: End("nothing fits"))
-    resume_sweep(folder, data_dir=tmp_path, hands=idle, until=NewLimits(budget_s=PLAN.budget_s + 60))
+    idle = replace(_hooks(), policy=lambda progress: End("nothing fits"))
+    resume_sweep(folder, data_dir=tmp_path, hooks=idle, until=NewLimits(budget_s=PLAN.budget_s + 60))
     run = read_run(folder)
     assert (run.state, [n for n in run.notices if n in (LOST, DROPPED, CHECK)]) == (
         "complete",
         [LOST, DROPPED],
     )
     write_run(folder, run.model_copy(update={"state": "interrupted"}))
-    resume_sweep(folder, data_dir=tmp_path, hands=_hands())
+    resume_sweep(folder, data_dir=tmp_path, hooks=_hooks())
     assert not {LOST, DROPPED} & set(read_run(folder).notices)
     assert {sample.round for sample in read_samples(folder)[0]} == {0, 1}
 
 
 @pytest.mark.parametrize("code", ["answer_unchecked", "scaling_unchecked", "series_failed"])
 def test_a_complete_sweep_is_gone_on_with_for_a_check_that_had_no_time(code: str, tmp_path: Path) -> None:
-    folder = run_sweep(PLAN, root=tmp_path / "results", data_dir=tmp_path, hands=_hands())
+    folder = run_sweep(PLAN, root=tmp_path / "results", data_dir=tmp_path, hooks=_hooks())
     run, (samples, _) = read_run(folder), read_samples(folder)
 
     def longer(run: RunRecord, *, by_s: float = 60.0) -> None:
         budget_s = run.plan.budget_s + by_s
-        require_unfinished(folder, run, samples, policy=_hands().policy, until=NewLimits(budget_s=budget_s))
+        require_unfinished(folder, run, samples, policy=_hooks().policy, until=NewLimits(budget_s=budget_s))
 
     with pytest.raises(PlanError, match="a longer --budget adds nothing"):
         longer(run)
@@ -376,13 +376,13 @@ def test_a_complete_sweep_is_gone_on_with_for_a_check_that_had_no_time(code: str
 
 def test_a_sweep_that_was_precise_enough_is_gone_on_with_for_a_smaller_precision(tmp_path: Path) -> None:
     plan = PLAN.model_copy(update={"tokens": None, "num_rounds": None})
-    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=_hands())
+    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=_hooks())
     before = read_samples(folder)[0]
     with pytest.raises(
         PlanError, match=r"as --precision asked \(a smaller one goes on\), so that a longer --budget adds"
     ):
-        resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=plan.budget_s + 60))
-    resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(precision=0.03))
+        resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(budget_s=plan.budget_s + 60))
+    resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(precision=0.03))
     after = read_samples(folder)[0]
     assert after[: len(before)] == before
     assert len(after) > len(before)

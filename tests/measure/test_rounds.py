@@ -1,17 +1,13 @@
 """The rounds of a sweep, on a virtual clock and simulated arms."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from bench.measure.budget import CostBook
-from bench.measure.clock import Clock, VirtualClock
+from bench.measure.clock import VirtualClock
 from bench.measure.processes.messages import (
     CaseRefused,
-    Job,
     JobDone,
     JobFailed,
     JobStopped,
@@ -22,103 +18,33 @@ from bench.measure.processes.messages import (
     SeriesFailed,
 )
 from bench.measure.processes.source import SimulatedSource, Source
-from bench.measure.rounds import MeasureError, Rounds, run_rounds
+from bench.measure.rounds import MeasureError, Rounds
 from bench.measure.worker.sampling import measure_passes
 from bench.record.plan import Plan, SimulationSpec
-from bench.record.progress import End, Policy, Progress
-from bench.record.run import RunRecord
+from bench.record.progress import End, Progress
 from bench.record.sample import Case, Outcome, Sample
-from bench.record.samples_csv import SampleWriter, read_samples
+from bench.record.samples_csv import read_samples
 from kvio.errors import KVIOError
+from tests.helpers.scripted_rounds import ScriptedSource, make_rounds, measure_rounds
 
 SPEC = SimulationSpec(recompute_s=(0.0, 0.01, 0.0), load_s=(1.0, 0.0), round_noise=0.0, sample_noise=0.0)
-
-
-class Silent:
-    """An observer that remembers which rounds began."""
-
-    def __init__(self) -> None:
-        self.rounds: list[tuple[int, ...]] = []
-        self.phases: list[str] = []
-
-    def on_notice(self, text: str) -> None: ...
-
-    def on_phase(self, text: str) -> None:
-        self.phases.append(text)
-
-    def on_round(self, number: int, lengths: tuple[int, ...]) -> None:
-        self.rounds.append(lengths)
-
-    def on_sample(self, sample: Sample) -> None: ...
-
-
-def carry_out(
-    rounds: Rounds,
-    source: Source,
-    policy: Policy,
-    *,
-    clock: Clock,
-    writer: SampleWriter,
-    observer: Silent | None = None,
-) -> None:
-    """The rounds that the policy asks for, with nobody to look around between them."""
-    with closing(writer):
-        run_rounds(
-            rounds,
-            source=source,
-            policy=policy,
-            writer=writer,
-            observer=observer or Silent(),
-            clock=clock,
-            between=lambda: None,
-        )
-
-
-def _rounds(clock: VirtualClock, *, budget_s: float, **settings: object) -> Rounds:
-    run = RunRecord(
-        run_id="r",
-        started_utc="2026-01-01T00:00:00Z",
-        plan=Plan.model_validate({"model": "m", "budget_s": budget_s, **settings}),
-        model_name="M",
-        kv_bytes_per_token=8,
-        chunk_tokens=100,
-    )
-    return Rounds(
-        run=run,
-        series=(("recompute", "recompute"), ("load", "load")),
-        allowed=(100, 200, 400),
-        start_s=clock.now_s(),
-        deadline_s=clock.now_s() + budget_s,
-        costs=CostBook(lambda case: 1.0),
-    )
 
 
 def _source(clock: VirtualClock) -> SimulatedSource:
     return SimulatedSource(SPEC, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n))
 
 
-def _all_lengths(progress: Progress) -> tuple[int, ...]:
-    return progress.allowed
-
-
-def _run(rounds: Rounds, source: Source, tmp_path: Path, clock: VirtualClock) -> Silent:
-    observer = Silent()
-    writer = SampleWriter(tmp_path)
-    carry_out(rounds, source, _all_lengths, clock=clock, writer=writer, observer=observer)
-    return observer
-
-
 def test_the_budget_is_used_up_and_never_overrun(tmp_path: Path) -> None:
     clock = VirtualClock(50.0)
-    rounds = _rounds(clock, budget_s=100.0, num_samples=1)
-    _run(rounds, _source(clock), tmp_path, clock)
+    rounds = make_rounds(clock, budget_s=100.0, num_samples=1)
+    measure_rounds(rounds, _source(clock), tmp_path, clock=clock)
     assert 98.0 <= clock.now_s() - 50.0 <= 100.0  # the cheapest length costs 2 s
 
 
 def test_every_sample_is_in_the_file_in_the_order_measured(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=60.0, num_samples=2)
-    _run(rounds, _source(clock), tmp_path, clock)
+    rounds = make_rounds(clock, budget_s=60.0, num_samples=2)
+    measure_rounds(rounds, _source(clock), tmp_path, clock=clock)
     written, _ = read_samples(tmp_path)
     assert written == rounds.samples
     times = [sample.started_s for sample in written]
@@ -128,52 +54,39 @@ def test_every_sample_is_in_the_file_in_the_order_measured(tmp_path: Path) -> No
 
 def test_both_arms_are_measured_equally_often_at_every_length_of_a_round(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=300.0)
-    _run(rounds, _source(clock), tmp_path, clock)
+    rounds = make_rounds(clock, budget_s=300.0)
+    measure_rounds(rounds, _source(clock), tmp_path, clock=clock)
     seen = Counter((s.round, s.case.prefix_tokens, s.case.arm) for s in rounds.samples)
     assert all(seen[r, n, "load"] == count for (r, n, _), count in seen.items())
 
 
 def test_a_slow_length_gets_fewer_samples_than_a_cheap_one(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=200.0, num_samples=5)
-    _run(rounds, _source(clock), tmp_path, clock)
+    rounds = make_rounds(clock, budget_s=200.0, num_samples=5)
+    measure_rounds(rounds, _source(clock), tmp_path, clock=clock)
     last = max(s.round for s in rounds.samples) - 1
     seen = Counter(s.case.prefix_tokens for s in rounds.samples if s.round == last)
     assert seen[100] > seen[400] >= 2  # one sample of each arm at least
 
 
-class Scripted:
-    """A source that says what it is told to."""
-
-    def __init__(self, *messages: Message) -> None:
-        self._messages = messages
-
-    def run(self, job: Job) -> Iterator[Message]:
-        yield from self._messages
-
-    def close(self) -> None: ...
-
-
 def test_a_failed_process_stops_the_sweep_and_says_in_which_round(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=60.0)
+    rounds = make_rounds(clock, budget_s=60.0)
     with pytest.raises(MeasureError, match="round 1: no more disk"):
-        _run(rounds, Scripted(JobFailed("no more disk")), tmp_path, clock)
+        measure_rounds(rounds, ScriptedSource(JobFailed("no more disk")), tmp_path, clock=clock)
 
 
 def test_lengths_that_do_not_fit_are_dropped_with_a_notice(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=60.0)
+    rounds = make_rounds(clock, budget_s=60.0)
     asked: list[tuple[int, ...]] = []
 
     def twice(progress: Progress) -> tuple[int, ...] | End:
         asked.append(progress.allowed)
         return progress.allowed if len(asked) < 2 else End("enough")
 
-    source = Scripted(CaseRefused(Case("recompute", "recompute", 400), "out of memory"), JobDone())
-    writer = SampleWriter(tmp_path)
-    carry_out(rounds, source, twice, clock=clock, writer=writer)
+    source = ScriptedSource(CaseRefused(Case("recompute", "recompute", 400), "out of memory"), JobDone())
+    measure_rounds(rounds, source, tmp_path, clock=clock, policy=twice)
     assert asked == [(100, 200, 400), (100, 200)]
     assert [notice.code for notice in rounds.notices] == ["lengths_dropped", "series_unmeasured"]
     assert "400 tokens" in rounds.notices[0].message
@@ -181,17 +94,17 @@ def test_lengths_that_do_not_fit_are_dropped_with_a_notice(tmp_path: Path) -> No
 
 def test_nothing_is_measured_when_the_cheapest_length_does_not_fit(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=1.5)
-    observer = _run(rounds, _source(clock), tmp_path, clock)
+    rounds = make_rounds(clock, budget_s=1.5)
+    observer = measure_rounds(rounds, _source(clock), tmp_path, clock=clock)
     assert observer.rounds == []
     assert rounds.samples == []
 
 
 def test_a_budget_that_ends_before_the_first_sample_says_so_and_what_would_do(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=10.0)
+    rounds = make_rounds(clock, budget_s=10.0)
     clock.advance(8.5)  # preflight and files
-    _run(rounds, _source(clock), tmp_path, clock)
+    measure_rounds(rounds, _source(clock), tmp_path, clock=clock)
     (notice,) = rounds.notices
     assert (notice.code, notice.suspect) == ("nothing_measured", True)
     assert notice.message == (
@@ -203,7 +116,7 @@ def test_a_budget_that_ends_before_the_first_sample_says_so_and_what_would_do(tm
 def _notices_of(sampled: set[str], tmp_path: Path) -> list[tuple[str, bool, str]]:
     """What is said when the budget ends after one sample of each of these series, of three that were asked for."""
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=10.0)
+    rounds = make_rounds(clock, budget_s=10.0)
     rounds.series = (("recompute", "recompute"), ("load", "posix"), ("load", "uring"))
     rounds.samples = [
         Sample(0, 0, 0, 0.0, Case(arm, series, 100), Outcome(1.0))
@@ -211,7 +124,7 @@ def _notices_of(sampled: set[str], tmp_path: Path) -> list[tuple[str, bool, str]
         if series in sampled
     ]
     clock.advance(9.5)
-    _run(rounds, _source(clock), tmp_path, clock)
+    measure_rounds(rounds, _source(clock), tmp_path, clock=clock)
     return [(notice.code, notice.suspect, notice.message) for notice in rounds.notices]
 
 
@@ -240,14 +153,13 @@ def _run_twice(rounds: Rounds, source: Source, folder: Path, clock: VirtualClock
         asked.append(tuple(name for _, name in rounds.series))
         return progress.allowed if len(asked) < 3 else End("enough")
 
-    writer = SampleWriter(folder)
-    carry_out(rounds, source, twice, clock=clock, writer=writer)
+    measure_rounds(rounds, source, folder, clock=clock, policy=twice)
     return asked
 
 
 def test_a_way_to_load_that_breaks_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=60.0)
+    rounds = make_rounds(clock, budget_s=60.0)
     rounds.series = (
         ("recompute", "recompute"),
         ("load", "posix/best"),
@@ -255,7 +167,7 @@ def test_a_way_to_load_that_breaks_is_left_out_and_the_others_go_on(tmp_path: Pa
         ("hybrid", "hybrid/s3/best"),
     )
     asked = _run_twice(
-        rounds, Scripted(SeriesFailed("hybrid/s3/best", "no answer"), JobDone()), tmp_path, clock
+        rounds, ScriptedSource(SeriesFailed("hybrid/s3/best", "no answer"), JobDone()), tmp_path, clock
     )
     assert asked[1:] == [("recompute", "posix/best")] * 2
     assert [(notice.code, notice.message) for notice in rounds.notices[:1]] == [
@@ -268,9 +180,9 @@ def test_a_way_to_load_that_breaks_is_left_out_and_the_others_go_on(tmp_path: Pa
 
 def test_when_the_last_way_to_load_breaks_the_sweep_ends(tmp_path: Path) -> None:
     clock = VirtualClock()
-    source = Scripted(SeriesFailed("load", "no answer"), JobDone())
+    source = ScriptedSource(SeriesFailed("load", "no answer"), JobDone())
     with pytest.raises(MeasureError, match="round 1: no answer"):
-        _run_twice(_rounds(clock, budget_s=60.0), source, tmp_path, clock)
+        _run_twice(make_rounds(clock, budget_s=60.0), source, tmp_path, clock)
 
 
 class _Arm:
@@ -312,14 +224,13 @@ def test_of_several_ranks_a_read_that_fails_is_the_end() -> None:
 
 def _stopped_after(tmp_path: Path, *messages: Message) -> list[tuple[str, str, bool]]:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=60.0)
+    rounds = make_rounds(clock, budget_s=60.0)
 
     def once(progress: Progress) -> tuple[int, ...] | End:
         return progress.allowed if progress.rounds_done == 0 else End("enough")
 
-    writer = SampleWriter(tmp_path)
-    source = Scripted(*messages, JobStopped())
-    carry_out(rounds, source, once, clock=clock, writer=writer)
+    source = ScriptedSource(*messages, JobStopped())
+    measure_rounds(rounds, source, tmp_path, clock=clock, policy=once)
     return [(notice.code, notice.message, notice.suspect) for notice in rounds.notices]
 
 

@@ -29,10 +29,9 @@ from kvio.layout.planes import KVLayout, Plane
 from kvio.store.chunk_store import ChunkStore
 from kvio.store.scratch import open_scratch
 from tests.end_to_end.test_whole_sweeps import TINY
+from tests.helpers.scripted_rounds import ScriptedSource, SilentObserver, make_rounds, measure_rounds
 from tests.helpers.servers import shared_mooncake
 from tests.helpers.tiny_configs import TINY_CONFIGS
-from tests.measure.test_preflight import Silent
-from tests.measure.test_rounds import Scripted, _rounds, _run
 
 
 def test_what_was_placed_for_now_is_gone_afterwards_and_the_rest_stays(tmp_path: Path) -> None:
@@ -42,18 +41,18 @@ def test_what_was_placed_for_now_is_gone_afterwards_and_the_rest_stays(tmp_path:
     setup = resolve_plan(Plan(model=str(tmp_path / "tiny.json"), dtype="float32", loads=loads, num_samples=1))
     client = shared_client(read_mooncake(options), options["master"])
     with open_scratch(tmp_path) as scratch:
-        depots = ChunkPlacement(setup.loads, scratch)
-        depots.begin()
+        placement = ChunkPlacement(setup.loads, scratch)
+        placement.begin()
         stores = create_stores(setup, plan_stores(setup, scratch, longest=32))
         (path,) = stores["mooncake/best"].glob("chunk-000000*")
         key = Keys(options["prefix"], None).find(path, 0, size_bytes=path.stat().st_size).key
-        with depots.placed_for_now(stores, Silent(), before_each=lambda: None) as failed:
+        with placement.placed_for_now(stores, SilentObserver(), before_each=lambda: None) as failed:
             assert failed == {}
             assert client.size_bytes(key) == path.stat().st_size
         assert client.size_bytes(key) is None
-        assert depots.place(stores, Silent(), before_each=lambda: None) == {}
+        assert placement.place(stores, SilentObserver(), before_each=lambda: None) == {}
         assert client.size_bytes(key) == path.stat().st_size
-        assert depots.withdraw() == ()
+        assert placement.withdraw() == ()
         assert client.size_bytes(key) is None
 
 
@@ -70,13 +69,13 @@ def test_placing_ends_with_what_is_raised_before_a_file(tmp_path: Path) -> None:
             raise KVIOError("no time is left")
 
     with open_scratch(tmp_path) as scratch:
-        depots = ChunkPlacement(setup.loads, scratch)
-        depots.begin()
+        placement = ChunkPlacement(setup.loads, scratch)
+        placement.begin()
         stores = create_stores(setup, plan_stores(setup, scratch, longest=128))
-        failed = depots.place(stores, Silent(), before_each=before_each)
+        failed = placement.place(stores, SilentObserver(), before_each=before_each)
         assert [str(error) for error in failed.values()] == ["no time is left"]
         assert asked == [0, 1, 2]
-        assert depots.withdraw() == ()
+        assert placement.withdraw() == ()
 
 
 def set_up(tmp_path: Path, config: dict[str, object] = TINY, **more: object) -> ResolvedPlan:
@@ -190,11 +189,11 @@ def test_neighbours_never_read_the_same_file_and_go_on_where_the_run_has_come_to
 def test_a_file_read_a_second_time_is_said_whatever_read_it_and_never_before(tmp_path: Path) -> None:
     setup = set_up_of_shared_files(tmp_path, TINY_CONFIGS["qwen3_next"] | {"model_type": "qwen3_next"})
     create_stores(setup, plan_stores(setup, tmp_path, longest=64))
-    directory, site = tmp_path / "store-0", SimpleNamespace(scratch=tmp_path)
+    directory, session = tmp_path / "store-0", SimpleNamespace(scratch=tmp_path)
     store = ChunkStore.open(directory)
 
     def notices(taken: CursorPosition) -> list[str]:
-        return [notice.message for notice in notice_repeats(setup, site, {directory: taken})]  # type: ignore[arg-type]
+        return [notice.message for notice in notice_repeats(setup, session, {directory: taken})]  # type: ignore[arg-type]
 
     assert notices(CursorPosition(store.num_chunks, store.num_states)) == []
     assert len(notices(CursorPosition(store.num_chunks, store.num_states + 1))) == 1
@@ -207,13 +206,13 @@ def test_the_next_round_goes_on_where_a_search_and_an_interrupted_round_have_com
     sample = Sample(0, 0, 0, 0.0, Case("load", "posix/best", 100), Outcome(1.0))
     taken = SampleTaken(sample, 1.0, {tmp_path: CursorPosition(13, 1)})
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=60.0)
+    rounds = make_rounds(clock, budget_s=60.0)
     rounds.store_dirs = {"posix/best": tmp_path}
-    site: Any = SimpleNamespace(clock=clock, source=Scripted(found, JobDone()))
-    carry_out(["posix/best"], rounds, site, limit_s=1.0, decide=None)  # type: ignore[arg-type]
+    session: Any = SimpleNamespace(clock=clock, source=ScriptedSource(found, JobDone()))
+    carry_out(["posix/best"], rounds, session, limit_s=1.0, decide=None)  # type: ignore[arg-type]
     assert rounds.taken == {tmp_path: CursorPosition(9)}
     with pytest.raises(MeasureError):
-        _run(rounds, Scripted(taken, JobFailed("it broke")), tmp_path, clock)
+        measure_rounds(rounds, ScriptedSource(taken, JobFailed("it broke")), tmp_path, clock=clock)
     job = plan_round(rounds, (100,), left_s=1e6)
     assert job is not None
     assert job.taken == {tmp_path: CursorPosition(13, 1)}

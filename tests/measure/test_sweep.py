@@ -38,8 +38,14 @@ from kvio.backends.mooncake import mooncake_master as mooncake_server
 from kvio.backends.mooncake.mooncake_master import StoreSegment
 from kvio.child_process import start_child
 from kvio.protocol import KVIOError
+from tests.helpers.scripted_rounds import (
+    ScriptedSource,
+    SilentObserver,
+    all_lengths,
+    make_rounds,
+    measure_rounds,
+)
 from tests.helpers.sweeps import make_run
-from tests.measure.test_rounds import Scripted, Silent, _all_lengths, _rounds, carry_out
 
 ARMS: tuple[tuple[ArmName, str], ...] = (("recompute", "recompute"), ("load", "posix"), ("load", "uring"))
 
@@ -82,7 +88,7 @@ def _sweep(
     stopped_s: float = 0.0,
     startup_s: float = 0.0,
     **settings: object,
-) -> tuple[Rounds, Silent]:
+) -> tuple[Rounds, SilentObserver]:
     clock = VirtualClock()
     plan = Plan.model_validate({"model": "m", "budget_s": budget_s, "num_samples": 1, **settings})
     run = RunRecord(
@@ -102,10 +108,8 @@ def _sweep(
         deadline_s=budget_s,
         costs=CostBook(lambda case: case.prefix_tokens / 100),
     )
-    observer, writer = Silent(), SampleWriter(tmp_path)
     source = Timed(clock, missing, stopped_s, startup_s)
-    carry_out(rounds, source, choose_lengths, clock=clock, writer=writer, observer=observer)
-    return rounds, observer
+    return rounds, measure_rounds(rounds, source, tmp_path, clock=clock, policy=choose_lengths)
 
 
 def _told(rounds: Rounds) -> list[tuple[str, bool, str]]:
@@ -164,8 +168,8 @@ PLAN = Plan(
 )
 
 
-def _hands(observer: Silent | None = None) -> SweepHooks:
-    return SweepHooks(policy=choose_lengths, search=search_settings, observer=observer or Silent())
+def _hooks(observer: SilentObserver | None = None) -> SweepHooks:
+    return SweepHooks(policy=choose_lengths, search=search_settings, observer=observer or SilentObserver())
 
 
 @pytest.mark.parametrize(
@@ -181,11 +185,11 @@ def test_a_sweep_that_has_all_it_was_asked_for_is_not_gone_on_with(
     tmp_path: Path, changes: dict[str, object], reason: str
 ) -> None:
     plan = PLAN.model_copy(update=changes)
-    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=_hands())
+    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=_hooks())
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for budget_s in (None, 1e5):
         with pytest.raises(PlanError) as refused:
-            resume_sweep(folder, data_dir=tmp_path, hands=_hands(), until=NewLimits(budget_s=budget_s))
+            resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(budget_s=budget_s))
         assert str(refused.value) == (
             f"{folder}: this sweep is complete: {reason}, so that a longer --budget adds nothing; "
             f"its answer is derived again by: make report RESULTS={folder}"
@@ -195,7 +199,7 @@ def test_a_sweep_that_has_all_it_was_asked_for_is_not_gone_on_with(
 
 def test_a_sweep_whose_other_way_to_load_broke_is_gone_on_with(tmp_path: Path) -> None:
     plan = PLAN.model_copy(update={"tokens": (512, 4096)})
-    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=_hands())
+    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=_hooks())
     run = read_run(folder)
     other = SeriesInfo(arm="load", label="other", settings={"skipped": "no answer"})
     broken = Notice(code="series_failed", message="other: its check failed, so it was left out: no answer")
@@ -229,8 +233,8 @@ def test_chosen_lengths_begin_where_something_is_loaded(tmp_path: Path, load: di
         simulation=SimulationSpec(),
         num_rounds=1,
     )
-    hands = SweepHooks(policy=choose_lengths, search=search_settings, observer=Silent())
-    samples, _ = read_samples(run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands))
+    hooks = SweepHooks(policy=choose_lengths, search=search_settings, observer=SilentObserver())
+    samples, _ = read_samples(run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks))
     assert min(sample.case.prefix_tokens for sample in samples) == (
         64 if load.get("chunk_tokens") == 64 else 2
     )
@@ -246,19 +250,19 @@ def test_finding_out_what_works_here_is_paid_from_the_budget(
         clock.advance(9.0)
         return plan, ()
 
-    def open_site(setup: object, data_dir: Path, *, since_s: float) -> None:
+    def open_session(setup: object, data_dir: Path, *, since_s: float) -> None:
         began.append(since_s)
         raise PlanError("far enough")
 
     monkeypatch.setattr(sweep, "MonotonicClock", lambda: clock)
-    monkeypatch.setattr(sweep, "leave_out_unavailable", probe)
-    monkeypatch.setattr(sweep, "open_site", open_site)
+    monkeypatch.setattr(sweep, "drop_unavailable_backends", probe)
+    monkeypatch.setattr(sweep, "open_session", open_session)
     with pytest.raises(PlanError, match="far enough"):
         run_sweep(
             Plan(model="qwen3-8b", loads=(LoadSpec(backend="hostmem"),)),
             root=tmp_path,
             data_dir=tmp_path,
-            hands=SweepHooks(policy=_all_lengths, search=search_settings, observer=Silent()),
+            hooks=SweepHooks(policy=all_lengths, search=search_settings, observer=SilentObserver()),
         )
     assert (began, clock.now_s()) == ([100.0], 109.0)
 
@@ -286,18 +290,18 @@ def test_a_server_that_hangs_when_its_objects_are_removed_holds_back_no_header(
 ) -> None:
     def measure(*args: object, held: _SweepState, **more: object) -> None:
         held.writer = SampleWriter(tmp_path)
-        held.rounds = _rounds(VirtualClock(), budget_s=60.0)
+        held.rounds = make_rounds(VirtualClock(), budget_s=60.0)
         held.rounds.notices.append(Notice(code="files_cut", message="fewer"))
 
     monkeypatch.setattr(bench.measure.sweep, "_measure", measure)
-    depots = SlowDepots(tmp_path)
-    site: Any = SimpleNamespace(depots=depots, scratch=None)
+    placement = SlowDepots(tmp_path)
+    session: Any = SimpleNamespace(placement=placement, scratch=None)
     run = make_run(plan=SETUP.plan, state="running")
-    hands: Any = SimpleNamespace()
+    hooks: Any = SimpleNamespace()
     bench.measure.sweep._carry_out(
-        SETUP, site, tmp_path, held=bench.measure.sweep._SweepState(run), samples=[], hands=hands
+        SETUP, session, tmp_path, held=bench.measure.sweep._SweepState(run), samples=[], hooks=hooks
     )
-    assert depots.left == [("complete", ["files_cut"])]
+    assert placement.left == [("complete", ["files_cut"])]
     ended = read_run(tmp_path)
     assert (ended.state, [notice.code for notice in ended.notices]) == (
         "complete",
@@ -317,16 +321,16 @@ def test_what_a_round_has_to_say_is_written_down_when_it_ends(
     messages: tuple[Message, ...], kept: list[str], tmp_path: Path
 ) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=60.0)
+    rounds = make_rounds(clock, budget_s=60.0)
     asked = iter([(100, 200, 400), End("enough")])
     written: list[str] = []
     writer = SampleWriter(tmp_path)
     run_rounds(
         rounds,
-        source=Scripted(*messages),
+        source=ScriptedSource(*messages),
         policy=lambda progress: next(asked),
         writer=writer,
-        observer=Silent(),
+        observer=SilentObserver(),
         clock=clock,
         between=lambda: written.extend(notice.code for notice in rounds.notices),
     )

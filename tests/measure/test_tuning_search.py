@@ -24,8 +24,8 @@ from bench.record.sample import Sample
 from bench.record.samples_csv import read_samples
 from bench.report.provenance import check_rows, format_search
 from tests.helpers.places import avoid_memory
+from tests.helpers.scripted_rounds import SilentObserver
 from tests.helpers.sweeps import make_run, make_samples
-from tests.measure.test_preflight import Silent
 
 MIB = 2**20
 WIDE = {
@@ -236,7 +236,7 @@ def test_a_search_without_time_for_two_dozen_reads_is_none(wide: str, tmp_path: 
     assert "too long for a search within 0 s" in search.reason
 
 
-class Interrupting(Silent):
+class Interrupting(SilentObserver):
     """An observer that is interrupted after so many samples."""
 
     def __init__(self, samples: int) -> None:
@@ -259,13 +259,13 @@ def test_every_round_of_a_sweep_reads_as_the_search_chose_and_a_resumed_one_too(
 ) -> None:
     avoid_memory(tmp_path)
     plan = plan_of(wide, tokens=(512,), num_samples=1, budget_s=300, working_set_bytes=64 * MIB, layers="all")
-    hands = SweepHooks(policy=all_lengths, search=choose_the_other, observer=Interrupting(3))
-    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hands=hands)
+    hooks = SweepHooks(policy=all_lengths, search=choose_the_other, observer=Interrupting(3))
+    folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks)
     stopped = read_run(folder)
     assert (stopped.state, stopped.searches["posix/best"].chosen) == ("interrupted", CHOSEN)
     assert stopped.plan == plan
-    hands = SweepHooks(policy=all_lengths, search=never, observer=Silent())
-    resume_sweep(folder, data_dir=tmp_path, hands=hands)
+    hooks = SweepHooks(policy=all_lengths, search=never, observer=SilentObserver())
+    resume_sweep(folder, data_dir=tmp_path, hooks=hooks)
     run, (samples, _) = read_run(folder), read_samples(folder)
     assert (run.state, run.searches) == ("complete", stopped.searches)
     loads = [sample.outcome for sample in samples if sample.case.series == "posix/best"]
@@ -286,7 +286,7 @@ def test_the_time_of_the_search_is_left_out_of_what_the_rounds_are_planned_with(
     plan = plan_of(loads=(LoadSpec(backend="simulated"),), simulation={}, budget_s=100)
     setup, clock = resolve_plan(plan), VirtualClock()
     assert plan.simulation is not None
-    site = MeasurementSession(
+    session = MeasurementSession(
         clock,
         SimulatedSource(plan.simulation, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n)),
         None,
@@ -294,10 +294,12 @@ def test_the_time_of_the_search_is_left_out_of_what_the_rounds_are_planned_with(
     )
 
     def longest(search_s: float) -> int:
-        findings = preflight(setup, site, start_s=clock.now_s(), checked=frozenset(), observer=Silent())
+        findings = preflight(
+            setup, session, start_s=clock.now_s(), checked=frozenset(), observer=SilentObserver()
+        )
         rounds = prepare_rounds(
-            setup, site, make_run(plan=plan, series=setup.series), findings=findings, start_s=clock.now_s(),
-            samples=[], search_s=search_s, observer=Silent(),
+            setup, session, make_run(plan=plan, series=setup.series), findings=findings, start_s=clock.now_s(),
+            samples=[], search_s=search_s, observer=SilentObserver(),
         )  # fmt: skip
         return rounds.allowed[-1]
 

@@ -38,7 +38,7 @@ def _covers(seed: int, noise: float, root: Path) -> bool:
         seed=seed,
     )
     folder = run_sweep(
-        plan, root=root, data_dir=root, hands=SweepHooks(choose_lengths, search_settings, Silent())
+        plan, root=root, data_dir=root, hooks=SweepHooks(choose_lengths, search_settings, Silent())
     )
     spots = analyse(read_run(folder), read_samples(folder)[0]).spots
     shutil.rmtree(folder)

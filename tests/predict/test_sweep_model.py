@@ -40,9 +40,9 @@ def _read(folder: Path) -> tuple[RunRecord, tuple[Sample, ...]]:
     return read_run(folder), tuple(read_samples(folder)[0])
 
 
-def _fit(folder: Path, *leave_out: int) -> SweepModel:
+def _fit(folder: Path, *drop_series: int) -> SweepModel:
     run, samples = _read(folder)
-    return fit_sweep(run, samples, resolve_model(run.plan.model).geometry, leave_out=leave_out)
+    return fit_sweep(run, samples, resolve_model(run.plan.model).geometry, drop_series=drop_series)
 
 
 @pytest.mark.parametrize("folder", [PLAIN, LIMITED], ids=["plain", "limited"])

@@ -35,7 +35,7 @@ def require_memory(needed_bytes: int, device: torch.device, *, purpose: str) -> 
     Raises:
         MemoryShortError: more is needed than the device has free.
     """
-    available = needed_bytes + group.least(available_bytes(device) - needed_bytes)
+    available = needed_bytes + group.min_over_ranks(available_bytes(device) - needed_bytes)
     if needed_bytes > available:
         raise MemoryShortError(
             f"{purpose} needs {needed_bytes / GIB:.1f} GiB on {device}, {available / GIB:.1f} GiB are free; "

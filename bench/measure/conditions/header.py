@@ -50,7 +50,7 @@ FOUND_ANEW = frozenset(
 )
 
 
-def notice_company(busy_share: float, other_runs: int, *, when: str = "began") -> tuple[Notice, ...]:
+def notice_other_work(busy_share: float, other_runs: int, *, when: str = "began") -> tuple[Notice, ...]:
     """Say so when others are at work on the machine: whatever is measured then is disturbed.
 
     Args:
@@ -174,17 +174,17 @@ def _moves_bytes(info: SeriesInfo) -> bool:
 
 
 def notice_repeats(
-    setup: ResolvedPlan, site: MeasurementSession, taken: Mapping[Path, CursorPosition]
+    setup: ResolvedPlan, session: MeasurementSession, taken: Mapping[Path, CursorPosition]
 ) -> tuple[Notice, ...]:
     """Say so where a file of this machine was read a second time, by whichever series.
 
     Args:
         taken: by the directory of a store, the files read since they were written: by samples, warm-ups and searches.
     """
-    if site.scratch is None:
+    if session.scratch is None:
         return ()
     found = []
-    for reads in count_reads(setup, site.scratch, taken):
+    for reads in count_reads(setup, session.scratch, taken):
         names = ", ".join(load.name for load in reads.loads)
         if reads.again and any(load.reads_files for load in reads.loads):
             message = (
@@ -271,7 +271,7 @@ def open_record(
     with hold_folder(folder):
         try:
             run = _first_record(setup, data_dir, run_id=run_id, started=started, machine=machine)
-            noticed = (*known, *run.notices, *notice_company(_busy_share(machine), other_runs))
+            noticed = (*known, *run.notices, *notice_other_work(_busy_share(machine), other_runs))
             run = run.model_copy(update={"notices": noticed})
             write_run(folder, run)
         except BaseException:  # an interrupt too: without a header it is no result

@@ -66,16 +66,16 @@ class InterferenceMonitor:
         return (Notice(code="drive_shared", message=message),)
 
 
-def start_monitor(setup: ResolvedPlan, site: MeasurementSession) -> InterferenceMonitor | None:
+def start_monitor(setup: ResolvedPlan, session: MeasurementSession) -> InterferenceMonitor | None:
     """Begin to watch for others; None where they disturb nothing, as in a simulation."""
     if setup.plan.simulation is not None:
         return None
     counts_processor = not _has_server_here(setup)
-    reads_files = site.scratch is not None and any(load.reads_files for load in setup.loads)
-    device = find_block_device(site.scratch) if site.scratch is not None and reads_files else None
+    reads_files = session.scratch is not None and any(load.reads_files for load in setup.loads)
+    device = find_block_device(session.scratch) if session.scratch is not None and reads_files else None
 
     def read() -> SystemCounters:
-        return read_system_counters(site.clock.now_s(), counts_processor=counts_processor, device=device)
+        return read_system_counters(session.clock.now_s(), counts_processor=counts_processor, device=device)
 
     return InterferenceMonitor(read, read())
 

@@ -19,11 +19,11 @@ def ask_device(plan: Plan) -> DeviceSeen:
     """
     clock = MonotonicClock()
     source = ProcessSource(serve, preload=PRELOAD, clock=clock, attach=None, overrun_s=0.0)
-    return hear_device(source, DeviceJob(plan, clock.now_s() + ANSWER_S))
+    return receive_device(source, DeviceJob(plan, clock.now_s() + ANSWER_S))
 
 
-def hear_device(source: Source, job: DeviceJob) -> DeviceSeen:
-    """What the process of `source` answers.
+def receive_device(source: Source, job: DeviceJob) -> DeviceSeen:
+    """The device that the process of `source` reports.
 
     Raises:
         PlanError, MeasureError: see `ask_device`.

@@ -10,10 +10,10 @@ PRELOAD = [
 ]  # by the fork server, once
 
 
-def serve(pipe: Connection, seat: RankSlot | None = None) -> None:
+def serve(pipe: Connection, slot: RankSlot | None = None) -> None:
     """Take one job from the pipe and carry it out, alone or as one of several ranks."""
     from bench.measure.worker.worker_main import (
         serve_job,  # the fork server has it loaded; the parent never needs it
     )
 
-    serve_job(pipe, seat)
+    serve_job(pipe, slot)

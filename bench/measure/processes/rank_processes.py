@@ -35,7 +35,7 @@ class RankProcesses:
             try:
                 pipe.send(job)
             except (BrokenPipeError, ConnectionResetError):
-                self._bury(rank)
+                self._reap(rank)
 
     def messages(self, left_s: Callable[[], float]) -> Iterator[Message]:
         """What the first process says, until it is done, any one fails, or no time is left."""
@@ -45,7 +45,7 @@ class RankProcesses:
                 yield JobStopped()
                 return
             for rank in ready:
-                message = self._hear(rank)
+                message = self._receive(rank)
                 if message is None:
                     continue
                 yield message
@@ -61,12 +61,12 @@ class RankProcesses:
         }
         return sorted(open_pipes[pipe] for pipe in wait(list(open_pipes), max(0.0, timeout_s)))  # type: ignore[index]
 
-    def _hear(self, rank: int) -> Message | None:
+    def _receive(self, rank: int) -> Message | None:
         """The next message of one process, where it is for others to hear; failures are kept."""
         try:
             message: Message = self.pipes[rank].recv()
         except (EOFError, ConnectionResetError):
-            self._bury(rank)
+            self._reap(rank)
             return None
         if isinstance(message, JobFailed):
             self.failures[rank] = message
@@ -75,7 +75,7 @@ class RankProcesses:
             self.done.add(rank)
         return message if rank == 0 else None
 
-    def _bury(self, rank: int) -> None:
+    def _reap(self, rank: int) -> None:
         process = self.processes[rank]
         process.join(STOP_WAIT_S)
         self.failures[rank] = JobFailed(_describe_exit(process.exitcode))
@@ -87,7 +87,7 @@ class RankProcesses:
             if not ready:
                 break
             for rank in ready:
-                self._hear(rank)
+                self._receive(rank)
         causes = {rank: failed for rank, failed in self.failures.items() if not failed.lost_others}
         silent = min(set(range(len(self.pipes))) - self.failures.keys(), default=None)
         if not causes and silent is not None:
@@ -102,49 +102,49 @@ UNTOLD = 255  # multiprocessing's code of a process whose fork server is gone, a
 
 
 @contextmanager
-def open_crew(
+def open_ranks(
     context: ForkServerContext, work: Callable[..., None], *, num_ranks: int, start_s: float
 ) -> Iterator[RankProcesses]:
     """Start the processes; none is left when the block ends, however it ends.
 
     Args:
         context: of the fork server.
-        work: what each does with its end of the pipe, and its seat among several.
+        work: what each does with its end of the pipe, and its slot among several.
         num_ranks: how many.
         start_s: seconds that it may take to start them all.
 
     Raises:
         StartError: they cannot be started.
     """
-    crew = RankProcesses([], [])
+    ranks = RankProcesses([], [])
     with ExitStack() as stack:
-        stack.callback(_stop, crew)
+        stack.callback(_stop, ranks)
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0))) if num_ranks > 1 else None
         with limit_starts(start_s):
             for rank in range(num_ranks):
                 ours, theirs = context.Pipe()
-                crew.pipes.append(ours)
-                seat = () if listener is None else (_make_seat(rank, num_ranks, listener),)
-                process = context.Process(target=work, args=(theirs, *seat), daemon=True)
+                ranks.pipes.append(ours)
+                slot = () if listener is None else (_make_slot(rank, num_ranks, listener),)
+                process = context.Process(target=work, args=(theirs, *slot), daemon=True)
                 process.start()
-                crew.processes.append(process)
+                ranks.processes.append(process)
                 theirs.close()
-        yield crew
+        yield ranks
 
 
-def _make_seat(rank: int, size: int, listener: socket.socket) -> RankSlot:
+def _make_slot(rank: int, size: int, listener: socket.socket) -> RankSlot:
     """The ranks meet at a port that is ours already, so that nobody can take it in between."""
     return RankSlot(rank, size, listener.getsockname()[1], listener if rank == 0 else None)
 
 
-def _stop(crew: RankProcesses) -> None:
-    for pipe in crew.pipes:
+def _stop(ranks: RankProcesses) -> None:
+    for pipe in ranks.pipes:
         pipe.close()
-    for process in crew.processes:
+    for process in ranks.processes:
         process.join(0 if process.exitcode is not None else END_WAIT_S)
         if process.is_alive():
             process.kill()
-    for process in crew.processes:
+    for process in ranks.processes:
         process.join(STOP_WAIT_S)
         if process.is_alive():  # or it is dead, and the fork server, which alone can tell, hangs
             end_server()

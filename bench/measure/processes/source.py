@@ -17,7 +17,7 @@ from bench.measure.processes.messages import (
     PreflightJob,
     RoundJob,
 )
-from bench.measure.processes.rank_processes import open_crew
+from bench.measure.processes.rank_processes import open_ranks
 from bench.measure.worker.sampling import measure_passes
 from bench.record.plan import SimulationSpec
 from bench.record.sample import Case
@@ -39,7 +39,7 @@ class ProcessSource:
     """Each job in fresh processes, forked from a server that has imported torch and touched no device.
 
     Args:
-        work: what a process does with its end of the pipe, the job, and its seat among several.
+        work: what a process does with its end of the pipe, the job, and its slot among several.
         preload: modules that the fork server imports once.
         attach: called with the process id before the job is handed over (puts it under a read limit); None for nothing.
         overrun_s: how long after its deadline a job is left running before it is stopped.
@@ -75,12 +75,12 @@ class ProcessSource:
     def _run(self, job: Job, latest_s: float) -> Iterator[Message]:
         start_server()
         start_s = max(START_S, latest_s - self._clock.now_s())
-        with open_crew(self._context, self._work, num_ranks=self._num_ranks, start_s=start_s) as crew:
-            for pid in crew.pids:
+        with open_ranks(self._context, self._work, num_ranks=self._num_ranks, start_s=start_s) as ranks:
+            for pid in ranks.pids:
                 if self._attach is not None:
                     self._attach(pid)
-            crew.hand_over(job)
-            yield from crew.messages(lambda: latest_s - self._clock.now_s())
+            ranks.hand_over(job)
+            yield from ranks.messages(lambda: latest_s - self._clock.now_s())
 
     def close(self) -> None:
         """Nothing outlives `run`."""

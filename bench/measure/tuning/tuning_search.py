@@ -171,7 +171,7 @@ def _why_none(load: LoadSeries, plan: Plan) -> str | None:
 def find_settings(
     search: PlannedSearch,
     rounds: Rounds,
-    site: MeasurementSession,
+    session: MeasurementSession,
     *,
     decide: SearchPolicy,
     observer: Observer,
@@ -191,14 +191,19 @@ def find_settings(
         found |= {name: SettingSearch(reason=reason) for name in wanted}
     elif wanted:
         observer.on_phase("searching threads, queue depth and request size for this drive")
-        carried_out, broken = _carry_out(wanted, rounds, site, limit_s=search.limit_s, decide=decide)
+        carried_out, broken = _carry_out(wanted, rounds, session, limit_s=search.limit_s, decide=decide)
         found |= carried_out
     notices = (Notice(code="search_failed", message=f"{name}: {found[name].reason}") for name in broken)
     return note_searches(run.model_copy(update={"searches": found, "notices": (*run.notices, *notices)}))
 
 
 def _carry_out(
-    series: Sequence[str], rounds: Rounds, site: MeasurementSession, *, limit_s: float, decide: SearchPolicy
+    series: Sequence[str],
+    rounds: Rounds,
+    session: MeasurementSession,
+    *,
+    limit_s: float,
+    decide: SearchPolicy,
 ) -> tuple[dict[str, SettingSearch], list[str]]:
     """What was found for each series, and those whose search failed."""
     job = SearchJob(
@@ -206,12 +211,12 @@ def _carry_out(
         store_dirs={name: rounds.store_dirs[name] for name in series},
         most_tokens=rounds.allowed[-1],
         decide=decide,
-        deadline_s=min(site.clock.now_s() + limit_s, rounds.deadline_s),
+        deadline_s=min(session.clock.now_s() + limit_s, rounds.deadline_s),
     )
     found: dict[str, SettingSearch] = {}
     broken: list[str] = []
     left = "the search was not over in time"
-    for message in site.source.run(job):
+    for message in session.source.run(job):
         match message:
             case SettingFound(name, setting, broke, taken):
                 rounds.taken.update(taken)

@@ -72,7 +72,7 @@ def decide_layers(setup: ResolvedPlan, lengths: Sequence[int]) -> tuple[int, ...
                 return choose(tokens)
         return choose(lengths[0])
 
-    return group.of_first(choose_for_longest)
+    return group.broadcast(choose_for_longest)
 
 
 def build_layers(setup: ResolvedPlan, job: PreflightJob, clock: Clock) -> ModelSession:
@@ -185,7 +185,7 @@ class _Walk:
         began_s = now_s()
         arm.prepare(case)
         seconds = arm.run(case).seconds
-        return CaseCost(case, wall_s=group.of_first(lambda: now_s() - began_s), seconds=seconds)
+        return CaseCost(case, wall_s=group.broadcast(lambda: now_s() - began_s), seconds=seconds)
 
     def affordable_tokens(self) -> int:
         """Tokens whose prefill takes about a check's share of the budget: a power of two from 32 to 1024."""

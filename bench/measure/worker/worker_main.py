@@ -62,10 +62,10 @@ REFUSALS = (
 )
 
 
-def serve_job(pipe: Connection, seat: RankSlot | None = None) -> None:
+def serve_job(pipe: Connection, slot: RankSlot | None = None) -> None:
     """Take one job from the pipe and carry it out; ends with JobDone or JobFailed, or with a traceback for a bug.
 
-    With a `seat` it is one of several ranks, which all do the same; the first one tells.
+    With a `slot` it is one of several ranks, which all do the same; the first one tells.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -73,8 +73,8 @@ def serve_job(pipe: Connection, seat: RankSlot | None = None) -> None:
     raise_limit()
     job = _receive(pipe)
     try:
-        if seat is not None:
-            _sit_down(seat, job)
+        if slot is not None:
+            _join_group(slot, job)
         with thread_limit_errors("the threads beside the reading ones"):
             for message in _carry_out(job, MonotonicClock()):
                 pipe.send(message)
@@ -111,13 +111,13 @@ def _receive(pipe: Connection) -> Job:
     return job
 
 
-def _sit_down(seat: RankSlot, job: Job) -> None:
+def _join_group(slot: RankSlot, job: Job) -> None:
     """Join the other ranks at work on the same job."""
-    device = pick_device(job.plan.device, seat.rank, seat.size)
+    device = pick_device(job.plan.device, slot.rank, slot.size)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    listener = None if seat.listener is None else seat.listener.detach()
-    group.join(seat.rank, seat.size, port=seat.port, listener=listener, device_type=device.type)
+    listener = None if slot.listener is None else slot.listener.detach()
+    group.join(slot.rank, slot.size, port=slot.port, listener=listener, device_type=device.type)
 
 
 def _carry_out(job: Job, clock: Clock) -> Iterator[Message]:
@@ -159,7 +159,7 @@ class GroupClock:
 
     def now_s(self) -> float:
         """Seconds, the same on every rank."""
-        return group.of_first(self._clock.now_s)
+        return group.broadcast(self._clock.now_s)
 
 
 def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:

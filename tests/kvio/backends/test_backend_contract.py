@@ -396,11 +396,11 @@ import json, os, resource, sys
 from pathlib import Path
 from kvio.backends import find_backend
 from kvio.protocol import KVIOError
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 name, directory, limit, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 kind = find_backend(name)
 where = os.open(directory, os.O_RDONLY)
-backends = [kind.make(BackendSetting(options=options)) for _ in range(12)]
+backends = [kind.make(BackendConfig(options=options)) for _ in range(12)]
 if limit:
     limit += len(os.listdir("/proc/self/fd"))  # those of the libraries come on top
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))

@@ -97,8 +97,8 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 from kvio.backends import find_backend
-from kvio.backends.config import BackendSetting
-threads = [find_backend(sys.argv[1]).make(BackendSetting()) for _ in range(64)]
+from kvio.backends.config import BackendConfig
+threads = [find_backend(sys.argv[1]).make(BackendConfig()) for _ in range(64)]
 for path in sorted(Path(sys.argv[2]).glob("*.kv")):
     for backend in threads:
         backend.open(path)

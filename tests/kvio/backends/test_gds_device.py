@@ -30,7 +30,7 @@ import numpy as np, torch
 from bench.arms.read_evidence import KernelEvidence
 from kvio.backends import find_backend
 from kvio.protocol import DeviceTarget, Read
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.evidence.storage_device import describe_storage
 from kvio.evidence.cold_evidence import prove_data_path
 from kvio.store.store_files import write_file
@@ -46,7 +46,7 @@ kind, device = find_backend("gds"), torch.device("cuda", 0)
 torch.cuda.set_device(device)
 target = DeviceTarget(0, make_staging(SIZE, device))
 evidence = KernelEvidence(describe_storage(folder), kind.read_path)
-setting = BackendSetting(direct=True, queue_depth=2, directory=folder, options=options)
+setting = BackendConfig(direct=True, queue_depth=2, directory=folder, options=options)
 with closing(kind.make(setting)) as backend:
     backend.attach([target, DeviceTarget(1, make_staging(SIZE, device))])
     backend.open(path)

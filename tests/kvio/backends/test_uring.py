@@ -188,7 +188,7 @@ def test_waiting_for_nothing_is_refused_rather_than_for_ever() -> None:
 
 WITHOUT_LOCKED_MEMORY = """
 import os, resource, sys
-from kvio.backends.config import BackendSetting
+from kvio.backends.config import BackendConfig
 from kvio.backends.local.uring import UringBackend
 from kvio.protocol import Read
 from kvio.host_buffers import HostBuffer
@@ -199,7 +199,7 @@ if os.geteuid() == 0:
     os.setuid(65534)
 os.fchdir(where)
 buffer = HostBuffer(1 << 20)
-backend = UringBackend(BackendSetting())
+backend = UringBackend(BackendConfig())
 backend.attach([buffer.targets(1)[0]])
 backend.open(Path("chunk"))
 backend.submit(0, [Read(Path("chunk"), 0, 1 << 20, 0)], buffer.targets(1)[0])

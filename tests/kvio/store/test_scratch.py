@@ -258,7 +258,7 @@ def test_files_that_vanish_are_not_counted(tmp_path: Path) -> None:
 
 
 class Pipe:
-    """An end of a pipe that hands over one job and keeps what is told."""
+    """An end of a pipe that hooks over one job and keeps what is told."""
 
     def __init__(self, job: object) -> None:
         self._job = job

@@ -33,11 +33,11 @@ def test_only_bytes_read_from_files_may_have_come_from_a_cache_below(
     load = LoadSpec(backend=backend, chunk_tokens=1)
     setup = resolve_plan(Plan(model="qwen3-0.6b", dtype="float32", num_samples=1, loads=(load,)))
     create_stores(setup, plan_stores(setup, tmp_path, longest=1))
-    site: Any = SimpleNamespace(scratch=tmp_path)
+    session: Any = SimpleNamespace(scratch=tmp_path)
     store = ChunkStore.open(tmp_path / "store-0")
-    assert notice_repeats(setup, site, {tmp_path / "store-0": CursorPosition(store.num_chunks)}) == ()
+    assert notice_repeats(setup, session, {tmp_path / "store-0": CursorPosition(store.num_chunks)}) == ()
     again = {tmp_path / "store-0": CursorPosition(store.num_chunks + 1)}
-    assert bool(notice_repeats(setup, site, again)) == noticed
+    assert bool(notice_repeats(setup, session, again)) == noticed
 
 
 def test_a_series_whose_answer_there_was_no_time_to_check_is_named() -> None:

@@ -16,27 +16,27 @@ from bench.record.plan import LoadSpec, Plan, SimulationSpec
 from bench.record.run import read_run, write_run
 from kvio.evidence.io_counters import Traffic
 from kvio.store.scratch import open_scratch
-from tests.measure.test_resume import _hands as hands
+from tests.helpers.scripted_rounds import ScriptedSource, make_rounds
+from tests.measure.test_resume import _hooks as hooks
 from tests.measure.test_resume import _stopped as stopped
-from tests.measure.test_rounds import Scripted, _rounds
 
 
 def test_a_sweep_says_that_another_came_after_it_had_begun(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=60.0)
+    rounds = make_rounds(clock, budget_s=60.0)
     written: list[int] = []
 
-    def look(site: MeasurementSession) -> None:
-        look_around(site, rounds, None, write=lambda: written.append(len(rounds.notices)))
+    def look(session: MeasurementSession) -> None:
+        look_around(session, rounds, None, write=lambda: written.append(len(rounds.notices)))
 
     with open_scratch(tmp_path) as ours:
-        site = MeasurementSession(clock, Scripted(), ours, 0.0)
-        look(site)
+        session = MeasurementSession(clock, ScriptedSource(), ours, 0.0)
+        look(session)
         assert written == []
         with open_scratch(tmp_path):
-            look(site)
-            look(site)
-        look(site)
+            look(session)
+            look(session)
+        look(session)
     assert [(notice.code, notice.message) for notice in rounds.notices] == [
         ("another_run", "1 other sweep used the same folder when this one measured: each disturbs the other")
     ]
@@ -54,13 +54,15 @@ def _moments(*others_s: float) -> list[SystemCounters]:
 
 def test_rounds_in_which_others_took_the_processor_are_named_in_one_notice(tmp_path: Path) -> None:
     clock = VirtualClock()
-    rounds = _rounds(clock, budget_s=60.0)
+    rounds = make_rounds(clock, budget_s=60.0)
     first, *others = _moments(5.0, 5.2, 12.0, 0.0, 8.0)  # a quarter of 20 s is not too much
-    company = InterferenceMonitor(iter(others).__next__, first)
+    monitor = InterferenceMonitor(iter(others).__next__, first)
     said = []
     for number in range(5):
         rounds.next_round = number
-        look_around(MeasurementSession(clock, Scripted(), None, 0.0), rounds, company, write=lambda: None)
+        look_around(
+            MeasurementSession(clock, ScriptedSource(), None, 0.0), rounds, monitor, write=lambda: None
+        )
         said.append([(notice.code, notice.message) for notice in rounds.notices])
     begin = "from round 2 on: other work took up to"
     assert said == [
@@ -75,7 +77,7 @@ def test_rounds_in_which_others_took_the_processor_are_named_in_one_notice(tmp_p
 def _meet(backend: str, **settings: object) -> InterferenceMonitor | None:
     load = LoadSpec.model_validate({"backend": backend, **settings})
     setup = resolve_plan(Plan(model="qwen3-8b", tokens=(512,), loads=(load,)))
-    return start_monitor(setup, MeasurementSession(VirtualClock(), Scripted(), None, 0.0))
+    return start_monitor(setup, MeasurementSession(VirtualClock(), ScriptedSource(), None, 0.0))
 
 
 def test_the_processor_is_watched_unless_a_server_on_this_machine_works_for_the_sweep() -> None:
@@ -89,8 +91,8 @@ def test_the_processor_is_watched_unless_a_server_on_this_machine_works_for_the_
 def _told(traffic: list[Traffic | None]) -> list[tuple[str, str]]:
     """What is said after rounds that began and ended with these counts of the drive."""
     first, *others = [SystemCounters(10.0 * n, None, 0.0, 2, drive=drive) for n, drive in enumerate(traffic)]
-    company = InterferenceMonitor(iter(others).__next__, first)
-    said = [company.look(number) for number in range(1, len(traffic))]
+    monitor = InterferenceMonitor(iter(others).__next__, first)
+    said = [monitor.look(number) for number in range(1, len(traffic))]
     return [(notice.code, notice.message) for notice in said[-1]]
 
 
@@ -122,13 +124,15 @@ def test_the_drive_below_the_files_is_watched_where_a_series_reads_files(
     for backend in ("posix", "hostmem"):
         setup = resolve_plan(Plan(model="qwen3-8b", tokens=(512,), loads=(LoadSpec(backend=backend),)))
         assert (
-            start_monitor(setup, MeasurementSession(VirtualClock(), Scripted(), tmp_path / backend, 0.0))
+            start_monitor(
+                setup, MeasurementSession(VirtualClock(), ScriptedSource(), tmp_path / backend, 0.0)
+            )
             is not None
         )
     assert asked == [tmp_path / "posix"]
 
 
-def test_a_simulation_has_no_company() -> None:
+def test_a_simulation_is_not_monitored() -> None:
     setup = resolve_plan(
         Plan(
             model="qwen3-8b",
@@ -137,13 +141,13 @@ def test_a_simulation_has_no_company() -> None:
             simulation=SimulationSpec(),
         )
     )
-    assert start_monitor(setup, MeasurementSession(VirtualClock(), Scripted(), None, 0.0)) is None
+    assert start_monitor(setup, MeasurementSession(VirtualClock(), ScriptedSource(), None, 0.0)) is None
 
 
 def test_what_disturbed_each_part_of_a_sweep_is_in_the_header(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def meet(setup: object, site: object) -> InterferenceMonitor:
+    def meet(setup: object, session: object) -> InterferenceMonitor:
         first, *others = _moments(12.0)
         return InterferenceMonitor(iter(others).__next__, first)
 
@@ -151,7 +155,7 @@ def test_what_disturbed_each_part_of_a_sweep_is_in_the_header(
     folder = stopped(tmp_path)
     plan = read_run(folder).plan.model_copy(update={"num_rounds": 2})
     write_run(folder, read_run(folder).model_copy(update={"plan": plan}))
-    resume_sweep(folder, data_dir=tmp_path, hands=hands())
+    resume_sweep(folder, data_dir=tmp_path, hooks=hooks())
     assert [notice.message for notice in read_run(folder).notices if notice.code == "busy_machine"] == [
         f"from round {n} on: other work took up to 60% of the processor in round {n}; expect wide intervals"
         for n in (1, 2)

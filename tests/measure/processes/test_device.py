@@ -9,15 +9,15 @@ from bench.machine.facts import comparable, machine_slug
 from bench.measure.clock import VirtualClock
 from bench.measure.conditions import header
 from bench.measure.conditions.header import describe_machine_of
-from bench.measure.processes.device import ask_device, hear_device
+from bench.measure.processes.device import ask_device, receive_device
 from bench.measure.processes.messages import DeviceJob, DeviceSeen, JobDone, JobFailed
 from bench.measure.rounds import MeasureError
 from bench.measure.setup import resolve_plan
 from bench.measure.worker.model_session import DeviceError, pick_device
-from bench.measure.worker.worker_main import ask_device as answer
+from bench.measure.worker.worker_main import report_device as answer
 from bench.record.plan import Plan, PlanError
+from tests.helpers.scripted_rounds import SlowScriptedSource
 from tests.machine.test_facts import CPU_ONLY, H200
-from tests.measure.test_preflight import Scripted
 
 ON_CPU = DeviceSeen(("cpu",), None, "2.13.0+cpu")
 L40 = H200.model_copy(update={"name": "NVIDIA L40"})
@@ -120,7 +120,7 @@ def test_what_the_process_says_is_told_from_its_failure() -> None:
     job = DeviceJob(Plan(model="m", device="cuda"), 60.0)
 
     def hear(*messages: DeviceSeen | JobFailed) -> DeviceSeen:
-        return hear_device(Scripted(VirtualClock(), *messages, JobDone()), job)
+        return receive_device(SlowScriptedSource(VirtualClock(), *messages, JobDone()), job)
 
     assert hear(ON_CPU) == ON_CPU
     with pytest.raises(PlanError, match="sees no GPU here"):

@@ -37,55 +37,55 @@ def _run(work: Any, *, left_s: float = 60.0, num_ranks: int = NUM_RANKS) -> list
     return list(source.run(PreflightJob(Plan(model="m"), (64,), 1.0, time.monotonic() + left_s, None)))
 
 
-def _tell(pipe: Connection, seat: RankSlot) -> None:
-    pipe.send(CheckDone(f"rank {seat.rank}", {"pid": os.getpid()}))
+def _tell(pipe: Connection, slot: RankSlot) -> None:
+    pipe.send(CheckDone(f"rank {slot.rank}", {"pid": os.getpid()}))
 
 
-def speak(pipe: Connection, seat: RankSlot) -> None:
+def speak(pipe: Connection, slot: RankSlot) -> None:
     """Every rank says who it is and that it is done."""
     pipe.recv()
-    _tell(pipe, seat)
-    pipe.send(JobDone({"rank": seat.rank}))
+    _tell(pipe, slot)
+    pipe.send(JobDone({"rank": slot.rank}))
 
 
-def lose_one(pipe: Connection, seat: RankSlot) -> None:
+def lose_one(pipe: Connection, slot: RankSlot) -> None:
     """The last rank is killed; the others miss it."""
     pipe.recv()
-    _tell(pipe, seat)
-    if seat.rank == NUM_RANKS - 1:
+    _tell(pipe, slot)
+    if slot.rank == NUM_RANKS - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     pipe.send(JobFailed("another rank is gone", lost_others=True))
 
 
-def silence_one(pipe: Connection, seat: RankSlot) -> None:
+def silence_one(pipe: Connection, slot: RankSlot) -> None:
     """The last rank hangs; the others stop waiting for it."""
     pipe.recv()
-    _tell(pipe, seat)
-    if seat.rank == NUM_RANKS - 1:
+    _tell(pipe, slot)
+    if slot.rank == NUM_RANKS - 1:
         signal.pause()
     pipe.send(JobFailed("another rank did not answer for 60 s", lost_others=True))
 
 
-def refuse_together(pipe: Connection, seat: RankSlot) -> None:
+def refuse_together(pipe: Connection, slot: RankSlot) -> None:
     """All ranks say the same."""
     pipe.recv()
     pipe.send(JobFailed("opt: no plan", refused=True))
 
 
-def refuse_alone(pipe: Connection, seat: RankSlot) -> None:
+def refuse_alone(pipe: Connection, slot: RankSlot) -> None:
     """One rank has a reason, the first one misses it, the last one hangs."""
     pipe.recv()
-    if seat.rank == 0:
+    if slot.rank == 0:
         pipe.send(JobFailed("another rank is gone", lost_others=True))
-    if seat.rank == 1:
+    if slot.rank == 1:
         pipe.send(JobFailed("wrong bytes", refused=False))
     signal.pause()
 
 
-def hang_together(pipe: Connection, seat: RankSlot) -> None:
+def hang_together(pipe: Connection, slot: RankSlot) -> None:
     """Nobody answers."""
     pipe.recv()
-    _tell(pipe, seat)
+    _tell(pipe, slot)
     signal.pause()
 
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from bench.measure.clock import MonotonicClock
-from bench.measure.processes import rank_processes as crew
+from bench.measure.processes import rank_processes as ranks
 from bench.measure.processes import source
 from bench.measure.processes.messages import CheckDone, JobDone, JobFailed, JobStopped, PreflightJob
 from bench.measure.processes.source import ProcessSource
@@ -110,8 +110,8 @@ def test_a_fork_server_may_take_until_the_jobs_deadline_and_what_is_allowed_beyo
         limits.append(limit_s)
         return real(limit_s)
 
-    real = crew.limit_starts
-    monkeypatch.setattr(crew, "limit_starts", limit_starts)
+    real = ranks.limit_starts
+    monkeypatch.setattr(ranks, "limit_starts", limit_starts)
     assert list(_source(workers.answer, overrun_s=5.0).run(_job(300)))[-1] == JobDone()
     list(_source(workers.answer, overrun_s=5.0).run(_job(1.0)))
     assert 300 < limits[0] <= 305
@@ -132,8 +132,8 @@ def test_a_fork_server_that_stops_during_a_job_costs_neither_its_answer_nor_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(crew, "END_WAIT_S", 0.1)
-        patch.setattr(crew, "STOP_WAIT_S", 0.1)
+        patch.setattr(ranks, "END_WAIT_S", 0.1)
+        patch.setattr(ranks, "STOP_WAIT_S", 0.1)
         told, done = _source(workers.stop_server).run(_job(60))
     assert done == JobDone()
     assert not psutil.pid_exists(_pid(told)) or psutil.Process(_pid(told)).status() == "zombie"
