@@ -1,19 +1,21 @@
-"""In which order one round measures its cases, and how often: pure functions of a seed and of costs.
+"""What cases cost, which lengths and samples fit into the budget, and the order of a round.
 
-What a case costs in wall time, learned while measuring: the budget is planned with it.
-
-What to try where a budget was too small: never what was done already.
+All but `BudgetTooSmallError`, which looks at the load of the machine, is a function of costs and of a seed.
 """
 
 import math
+import os
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from bench.measure.processes.messages import Pass
-from bench.record.plan import Plan
+from bench.record.plan import Plan, PlanError
 from bench.record.sample import Case
 
+ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is asked for
+MIN_ROUNDS = 6  # for which the longest length is chosen: fewer give no distribution-free interval
+MIN_ROUNDS_OF_TWO = 3  # enough for an interval
 GROWTH = 1.2  # assumed power of the length when a longer case was never measured: between linear and square
 
 
@@ -70,6 +72,73 @@ def format_remedies(plan: Plan, enough_s: int) -> str:
         "no --hybrid": plan.hybrid,
     }
     return ", or ".join((f"--budget {enough_s}s", *(what for what, helps in others.items() if helps)))
+
+
+class BudgetTooSmallError(PlanError):
+    """The budget ends before anything can be measured.
+
+    Args:
+        needed_s: a budget that is expected to do.
+        why: what takes how long.
+    """
+
+    def __init__(self, plan: Plan, needed_s: float, why: str) -> None:
+        self.needed_s = math.ceil(needed_s)
+        remedies = format_remedies(plan, self.needed_s)
+        super().__init__(
+            f"a budget of {plan.budget_s:g} s is too small: {why}; try {remedies}{_other_work()}"
+        )
+
+
+def _other_work() -> str:
+    """A hint where the machine is busy: that, and not the budget, may be the cause."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    return (
+        f"; the machine is busy (load {load:.1f} on {cores} cores): stop other work"
+        if load > cores + 1
+        else ""
+    )
+
+
+def require_budget(plan: Plan, left_s: float, shortest: int, *, cost_s: float) -> None:
+    """Stop when not even one round of the shortest length fits.
+
+    Raises:
+        BudgetTooSmallError: it takes longer than `left_s`.
+    """
+    if cost_s > left_s:
+        needed_s = plan.budget_s - left_s + ROUNDS_PLANNED * cost_s
+        why = f"{shortest} tokens take about {cost_s:.0f} s and {left_s:.0f} s are left"
+        raise BudgetTooSmallError(plan, needed_s, why)
+
+
+def walk_lengths(shortest: int, most: int) -> tuple[int, ...]:
+    """Powers of two times the shortest length, up to `most`."""
+    lengths = [shortest]
+    while lengths[-1] * 2 <= most:
+        lengths.append(lengths[-1] * 2)
+    return tuple(lengths)
+
+
+def longest_within(
+    lengths: Sequence[int], cost_s: Mapping[int, float], *, left_s: float, startup_s: float, num_rounds: int
+) -> int:
+    """The longest length for which `num_rounds` rounds over all shorter ones fit into what is left.
+
+    At least the first; and the second where three rounds of both fit, for one length alone gives no answer.
+    """
+    allowance_s = left_s / num_rounds - startup_s
+    spent_s = 0.0
+    longest = lengths[0]
+    for length in lengths:
+        spent_s += cost_s[length]
+        if spent_s > allowance_s:
+            break
+        longest = length
+    if longest == lengths[0] and len(lengths) > 1:
+        both_s = cost_s[lengths[0]] + cost_s[lengths[1]] + startup_s
+        longest = lengths[1] if both_s * MIN_ROUNDS_OF_TWO <= left_s else longest
+    return longest
 
 
 def shuffle_round(

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.measure.budget import BudgetTooSmallError
 from bench.measure.conditions.object_server import find_server
 from bench.measure.rounds import Rounds, drop_series
 from bench.measure.session import MeasurementSession
 from bench.measure.setup import ResolvedPlan
 from bench.measure.stores import StorePlan, chunks_at_once, create_stores, plan_stores
 from bench.record.notices import Notice
-from bench.record.plan import PlanError
 from bench.record.progress import Observer
 from kvio.errors import KVIOError
 from kvio.layout.chunk_geometry import ChunkGeometry
@@ -151,7 +151,7 @@ def write_chunk_files(
     whose server takes nothing, or becomes so slow that no time is left, is left out.
 
     Raises:
-        PlanError: not even what the first round reads can be written and placed within the budget.
+        BudgetTooSmallError: not even what the first round reads can be written and placed within the budget.
         KVIOError: the files cannot be written, or no series is left that could read them.
     """
     assert session.scratch is not None
@@ -203,18 +203,17 @@ def lengths_within(
     """The lengths whose files take no longer than wanted, the shortest at least; all of those that were asked for.
 
     Raises:
-        PlanError: what must be written takes longer than is usable.
+        BudgetTooSmallError: what must be written takes longer than is usable.
     """
     must = lengths[0] if setup.lengths is None else lengths[-1]
     must_s = seconds_of(setup, prices, must)
     if must_s > limit.usable_s:
-        budget_s = setup.plan.budget_s
-        needed_s = max(budget_s - limit.usable_s + must_s, must_s / FILL_SHARE)
-        raise PlanError(
-            f"a budget of {budget_s:g} s is too small: to write and place the KV chunks of {must} tokens takes about "
-            f"{must_s:.0f} s here, {max(0.0, limit.usable_s):.0f} s are left for it; try --budget {math.ceil(needed_s)}s, "
-            f"or shorter prefixes, or a faster way to where they go"
+        needed_s = max(setup.plan.budget_s - limit.usable_s + must_s, must_s / FILL_SHARE)
+        why = (
+            f"writing and placing the KV chunks of {must} tokens takes about {must_s:.0f} s, "
+            f"{max(0.0, limit.usable_s):.0f} s are left for it"
         )
+        raise BudgetTooSmallError(setup.plan, needed_s, why)
     if setup.lengths is not None:
         return lengths
     within = tuple(length for length in lengths if seconds_of(setup, prices, length) <= limit.wanted_s)

@@ -1,13 +1,20 @@
-"""Before the rounds: what a case costs here, whether the answer is right, what the harness costs."""
+"""Before the rounds: what a case costs here, whether the loaded KV is right, which lengths and files the budget allows."""
 
-import math
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from bench.measure.budget import CostBook, format_remedies
-from bench.measure.clock import Clock
+from bench.measure.budget import (
+    MIN_ROUNDS,
+    ROUNDS_PLANNED,
+    BudgetTooSmallError,
+    CostBook,
+    longest_within,
+    require_budget,
+    walk_lengths,
+)
+from bench.measure.chunk_files import write_chunk_files
 from bench.measure.processes.messages import (
     CaseCost,
     CaseRefused,
@@ -20,17 +27,25 @@ from bench.measure.processes.messages import (
     SeriesFailed,
     SeriesSkipped,
 )
-from bench.measure.processes.source import Source
-from bench.measure.rounds import ROUNDS_PLANNED, MeasureError
+from bench.measure.rounds import MeasureError, Rounds
+from bench.measure.session import MeasurementSession
+from bench.measure.setup import GEMM, RECOMPUTE, ResolvedPlan
+from bench.measure.stores import most_tokens
 from bench.record.notices import Notice
-from bench.record.plan import Plan, PlanError
+from bench.record.plan import PlanError
 from bench.record.progress import Observer
-from bench.record.run import BuiltLayers
-from bench.record.sample import Case
+from bench.record.run import BuiltLayers, RunRecord
+from bench.record.sample import Case, Sample
 
 WALK_SHARE = 0.01  # of the budget: the walk over rising lengths ends with the first case that takes longer
-MIN_ROUNDS_OF_TWO = 3  # enough for an interval
 PREFLIGHT_SHARE = 0.6  # of the budget at most
+MIN_NEEDED_S = 60  # the smallest budget that is suggested where nothing was measured
+GEMM_TOKENS = 2048  # at most, and
+GEMM_S = 0.3  # seconds at most that one sample of it may cost
+SHORTEST_WARMUP_TOKENS = 16
+WARMUP_S = 1.0  # a case that costs more is warmed up at a shorter length
+SETTLE_S = 0.4  # of reading: the kernel lets up to about 50 ms of it through at once, after a pause
+MIN_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better
 
 
 @dataclass(slots=True)
@@ -84,33 +99,46 @@ class Findings:
                 raise PlanError(reason) if refused else MeasureError(f"preflight: {reason}")
 
 
-def walk_lengths(shortest: int, most: int) -> tuple[int, ...]:
-    """Powers of two times the shortest length, up to `most`."""
-    lengths = [shortest]
-    while lengths[-1] * 2 <= most:
-        lengths.append(lengths[-1] * 2)
-    return tuple(lengths)
-
-
 def run_preflight(
-    job: PreflightJob,
+    setup: ResolvedPlan,
+    session: MeasurementSession,
     *,
-    source: Source,
-    costs: CostBook,
-    clock: Clock,
+    start_s: float,
+    checked: frozenset[str],
     observer: Observer,
-    left_s: float | None = None,
+    layers: BuiltLayers | None = None,
 ) -> Findings:
-    """Carry the job out; `left_s` of the budget are left, all of it where None is given.
+    """Measure the cost of rising lengths and run the checks, in a fresh process.
+
+    Args:
+        start_s: when the sweep began.
+        checked: checks that an earlier part made, with the same layers.
+        layers: those of the earlier part; None lets the preflight choose.
 
     Raises:
+        BudgetTooSmallError: the shortest length was not measured in time.
+        PlanError: this machine cannot do what was asked.
         MeasureError: the measuring process failed.
-        PlanError: this machine cannot do what was asked, or not even the shortest length before the deadline.
     """
-    observer.on_phase("preflight: what a case costs, and whether the answer is right")
-    findings = Findings(costs)
-    asked_s = began_s = clock.now_s()
-    for message in source.run(job):
+    plan, clock = setup.plan, session.clock
+    asked_s = clock.now_s()
+    spent_s = asked_s - start_s  # of a resumed sweep, by its earlier part too
+    if spent_s >= plan.budget_s:
+        why = f"{spent_s:.0f} s were spent before the first case could begin"
+        raise BudgetTooSmallError(plan, max(MIN_NEEDED_S, 3 * spent_s), why)
+    observer.on_phase("preflight: cost of a case, logits check")
+    job = PreflightJob(
+        plan=plan,
+        lengths=setup.lengths or walk_lengths(_shortest(setup), most_tokens(setup, session.scratch)),
+        case_limit_s=WALK_SHARE * plan.budget_s,
+        deadline_s=asked_s + PREFLIGHT_SHARE * (plan.budget_s - spent_s),
+        scratch_dir=session.scratch,
+        checked=checked,
+        layers=None if layers is None else layers.indices,
+    )
+    findings = Findings(_make_costs(setup))
+    began_s = asked_s
+    for message in session.source.run(job):
         match message:
             case JobBegun():
                 began_s = clock.now_s()
@@ -118,85 +146,127 @@ def run_preflight(
                 findings.add_cost(case, wall_s, since_s=clock.now_s() - began_s)
             case _:
                 findings.note(message)
-    budget_s = job.plan.budget_s
-    spent_s = 0.0 if left_s is None else budget_s - left_s
-    _require_walked(findings, job, waited_s=clock.now_s() - asked_s, spent_s=spent_s)
-    return findings
-
-
-def _require_walked(findings: Findings, job: PreflightJob, *, waited_s: float, spent_s: float) -> None:
     if findings.walked:
-        return
+        return findings
     if findings.refused:
         raise MeasureError(f"preflight: {next(iter(findings.refused.values()))}")
-    raise _too_small(job.plan, job.lengths[0], waited_s, spent_s=spent_s)
+    waited_s = clock.now_s() - asked_s
+    why = f"the shortest case, {job.lengths[0]} tokens, was not measured within {waited_s:.0f} s, model building included"
+    if spent_s >= 1:
+        why += f", after {spent_s:.0f} s that were spent before"
+    raise BudgetTooSmallError(plan, max(MIN_NEEDED_S, spent_s + ROUNDS_PLANNED * waited_s), why)
 
 
-def require_time(plan: Plan, left_s: float) -> None:
-    """Stop when the budget was spent before anything could be measured, and before more is.
+def _make_costs(setup: ResolvedPlan) -> CostBook:
+    """Costs by case; a load that was never measured is expected to read at the limit, or as a slow drive does."""
+    rate = setup.plan.limit_bytes_per_s or MIN_BYTES_PER_S
 
-    Raises:
-        PlanError: what it would take.
-    """
-    if left_s > 0:
-        return
-    spent_s = plan.budget_s - left_s
-    raise PlanError(
-        f"a budget of {plan.budget_s:g} s is too small to measure anything: {spent_s:.0f} s were spent before the first "
-        f"case could begin; try {format_remedies(plan, max(60, math.ceil(3 * spent_s)))}{_other_work()}"
-    )
+    def prior_s(case: Case) -> float:
+        load_s = setup.load_bytes(case.prefix_tokens, case.suffix_tokens) / rate
+        if case.arm != "hybrid":
+            return load_s
+        return min(load_s, costs.expected_s(replace(case, arm="recompute", series=RECOMPUTE)))
 
-
-def _too_small(plan: Plan, shortest: int, needed_s: float, *, spent_s: float) -> PlanError:
-    """What it would take; `spent_s` of the budget had gone before (a resumed sweep, or slow probes)."""
-    before = f" of which {spent_s:.0f} s were spent before" if spent_s >= 1 else ""
-    return PlanError(
-        f"a budget of {plan.budget_s:g} s{before} is too small to measure anything: after {needed_s:.0f} s the shortest "
-        f"case, {shortest} tokens, was still not measured (building the model included); try "
-        f"{format_remedies(plan, max(60, round(spent_s + 8 * needed_s)))}{_other_work()}"
-    )
+    costs = CostBook(prior_s)
+    return costs
 
 
-def _other_work() -> str:
-    """A remark where more runs than there are cores: that, and not the budget, may be the trouble."""
-    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    return (
-        f"; the machine is busy (load {load:.1f} on {cores} cores): end other work"
-        if load > cores + 1
-        else ""
-    )
-
-
-def longest_within(
-    lengths: Sequence[int], cost_s: Mapping[int, float], *, left_s: float, startup_s: float, num_rounds: int
-) -> int:
-    """The longest length for which `num_rounds` rounds over all shorter ones fit into what is left.
-
-    At least the first; and the second where three rounds of both fit, for one length alone gives no answer.
-    """
-    allowance_s = left_s / num_rounds - startup_s
-    spent_s = 0.0
-    longest = lengths[0]
-    for length in lengths:
-        spent_s += cost_s[length]
-        if spent_s > allowance_s:
-            break
-        longest = length
-    if longest == lengths[0] and len(lengths) > 1:
-        both_s = cost_s[lengths[0]] + cost_s[lengths[1]] + startup_s
-        longest = lengths[1] if both_s * MIN_ROUNDS_OF_TWO <= left_s else longest
-    return longest
-
-
-def require_budget(plan: Plan, left_s: float, shortest: int, *, cost_s: float) -> None:
-    """Stop when not even one round of the shortest length fits.
+def prepare_rounds(
+    setup: ResolvedPlan,
+    session: MeasurementSession,
+    run: RunRecord,
+    *,
+    findings: Findings,
+    start_s: float,
+    samples: list[Sample],
+    search_s: float,
+    observer: Observer,
+) -> Rounds:
+    """Choose the lengths that the budget allows, `search_s` left out, and write the files.
 
     Raises:
-        PlanError: what it would take.
+        PlanError: not even the shortest length, or its files, fits into what is left of the budget.
+        StoreError: the files cannot be written.
+        KVIOError: they cannot be placed where any series reads them.
     """
-    if cost_s > left_s:
-        needed_s = plan.budget_s - left_s + ROUNDS_PLANNED * cost_s
-        raise PlanError(
-            f"a budget of {plan.budget_s:g} s is too small to measure anything: {shortest} tokens take about "
-            f"{cost_s:.0f} s, {left_s:.0f} s are left; try {format_remedies(plan, math.ceil(needed_s))}{_other_work()}"
+    plan = setup.plan
+    rounds = Rounds(
+        run=run,
+        series=tuple(
+            (info.arm, name)
+            for name, info in run.series.items()
+            if info.arm != "gemm" and info.skipped is None
+        ),
+        allowed=(),
+        start_s=start_s,
+        deadline_s=start_s + plan.budget_s,
+        costs=findings.costs,
+        samples=samples,
+        next_round=1 + max((sample.round for sample in samples), default=-1),
+    )
+    left_s = rounds.deadline_s - session.clock.now_s() - search_s
+    grid = setup.lengths or walk_lengths(_shortest(setup), most_tokens(setup, session.scratch))
+    grid = tuple(length for length in grid if length < min(findings.refused, default=length + 1))
+    if setup.lengths is None:
+        grid = long_enough(setup, grid)
+    costs_s = {length: rounds.cost_s(length) for length in grid}
+    require_budget(plan, left_s, grid[0], cost_s=costs_s[grid[0]] + findings.startup_s)
+    if setup.lengths is not None:
+        rounds.allowed = grid
+    else:
+        longest = longest_within(
+            grid,
+            costs_s,
+            left_s=left_s,
+            startup_s=findings.startup_s,
+            num_rounds=plan.num_rounds or MIN_ROUNDS,
         )
+        rounds.allowed = tuple(range(grid[0], longest + 1, setup.chunk_tokens))
+    if session.scratch is not None:
+        left_s = rounds.deadline_s - session.clock.now_s() - search_s
+        directories = write_chunk_files(rounds, setup, session, left_s=left_s, observer=observer)
+        rounds.store_dirs = {
+            name: found for name in run.series if (found := _files_of(name, run, directories))
+        }
+        rounds.rate_case = Case("gemm", GEMM, _rate_tokens(setup, findings, most=rounds.allowed[-1]))
+        rounds.warmup_tokens = _warmup_tokens(rounds)
+    return rounds
+
+
+def _shortest(setup: ResolvedPlan) -> int:
+    """Where chosen lengths begin: at a chunk, but not at one token, which the first-token step computes by itself."""
+    return max(setup.chunk_tokens, 2)
+
+
+def long_enough(setup: ResolvedPlan, grid: tuple[int, ...]) -> tuple[int, ...]:
+    """Under a read limit, the lengths whose load takes long enough to feel it; where none does, those that take longest."""
+    limit = setup.plan.limit_bytes_per_s
+    if limit is None:
+        return grid
+    read_bytes = {n: setup.load_bytes(n, setup.plan.suffix_tokens) for n in grid}
+    enough = min(SETTLE_S * limit, max(read_bytes.values()))
+    return tuple(n for n in grid if read_bytes[n] >= enough)
+
+
+def _files_of(series: str, run: RunRecord, directories: Mapping[str, Path]) -> Path | None:
+    """Where the chunk files of a series are; a hybrid series reads those of its load series."""
+    info = run.series[series]
+    return None if info.skipped is not None else directories.get(info.settings.get("load_series", series))
+
+
+def _rate_tokens(setup: ResolvedPlan, findings: Findings, *, most: int) -> int:
+    """Tokens at which the matrix rate is taken: many, for that is where it is highest, but a second at most."""
+    geometry = setup.model.geometry
+    flops_per_s = findings.checks["dtype"]["flops_per_s"][setup.plan.dtype]
+    per_token_s = geometry.prefill_gemm_flops_per_token / len(geometry.layers) / flops_per_s
+    return int(max(setup.chunk_tokens, min(most, GEMM_TOKENS, GEMM_S / per_token_s)))
+
+
+def _warmup_tokens(rounds: Rounds) -> int:
+    """The longest power of two up to which a case is warmed up at its own length."""
+    tokens = SHORTEST_WARMUP_TOKENS
+    while rounds.cost_s(tokens * 2) <= WARMUP_S:
+        tokens *= 2
+        if tokens > rounds.allowed[-1]:
+            break
+    return tokens

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.arms.file_cursor import CursorPosition
-from bench.measure.budget import CostBook, fitting_lengths, format_remedies, samples_per_length, shuffle_round
+from bench.measure.budget import (
+    ROUNDS_PLANNED,
+    CostBook,
+    fitting_lengths,
+    format_remedies,
+    samples_per_length,
+    shuffle_round,
+)
 from bench.measure.clock import Clock
 from bench.measure.processes.messages import (
     CaseRefused,
@@ -28,10 +35,8 @@ from bench.record.sample import ArmName, Case, Sample
 from bench.record.samples_csv import SampleWriter
 from kvio.errors import FailedError
 
-ROUNDS_PLANNED = 8  # the budget is shared out over so many when no number is asked for
 REST_SHARE = 0.1  # of the budget that may be left without saying so
 RATE_SAMPLES = 3  # of the matrix rate in each round
-MIN_ROUNDS = 6  # for which the longest length is chosen: fewer give no distribution-free interval
 NOTHING_MEASURED = "nothing_measured"  # code of its notice: the budget was too small
 LOST = "could not be read any more and was left out from then on"
 

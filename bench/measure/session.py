@@ -7,10 +7,10 @@ from pathlib import Path
 
 from bench.machine.read_limit import ReadLimit, clean_groups_left_behind
 from bench.measure.clock import Clock, MonotonicClock, VirtualClock
-from bench.measure.depots import ChunkPlacement
 from bench.measure.processes.entry import PRELOAD, serve
 from bench.measure.processes.source import ProcessSource, SimulatedSource, Source
 from bench.measure.setup import ResolvedPlan
+from bench.measure.stores import ChunkPlacement
 from kvio.store.scratch import clean_stale, count_live, open_scratch
 
 OVERRUN_SHARE = 0.04  # of the budget: after this long a case that runs over the deadline is stopped

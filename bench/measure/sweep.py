@@ -17,7 +17,7 @@ from bench.measure.conditions.header import (
 )
 from bench.measure.conditions.interference import InterferenceMonitor, start_monitor
 from bench.measure.conditions.storage_check import check_cold_reads
-from bench.measure.prepare_rounds import preflight, prepare_rounds
+from bench.measure.preflight import prepare_rounds, run_preflight
 from bench.measure.resume import AS_BEFORE, NewLimits, require_same, require_unfinished
 from bench.measure.rounds import MeasureError, Rounds, run_rounds
 from bench.measure.session import MeasurementSession, open_session
@@ -174,7 +174,7 @@ def _measure(
     spent_s = max((sample.started_s for sample in samples), default=0.0)
     start_s = session.start_s - spent_s
     layers = held.run.built_layers
-    findings = preflight(
+    findings = run_preflight(
         setup,
         session,
         start_s=start_s,

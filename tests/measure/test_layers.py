@@ -16,7 +16,7 @@ from bench.measure.budget import CostBook
 from bench.measure.clock import MonotonicClock, VirtualClock
 from bench.measure.conditions.header import note_findings
 from bench.measure.preflight import Findings
-from bench.measure.prepare_rounds import preflight as carry_out
+from bench.measure.preflight import run_preflight as carry_out
 from bench.measure.processes.messages import (
     CaseCost,
     Job,
@@ -219,7 +219,7 @@ def test_going_on_hands_over_what_is_recorded_and_checks_anew_where_nothing_is(
         seen.append((said["layers"], said["checked"]))
         return carry_out(setup, session, **said)
 
-    monkeypatch.setattr(sweep, "preflight", watch)
+    monkeypatch.setattr(sweep, "run_preflight", watch)
     plan = Plan(
         model="qwen3-8b",
         tokens=(512, 2048),

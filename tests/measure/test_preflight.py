@@ -6,11 +6,17 @@ from pathlib import Path
 import pytest
 
 from bench.arms.simulated import meet_simulated
-from bench.measure.budget import CostBook, shuffle_round
+from bench.measure.budget import (
+    BudgetTooSmallError,
+    CostBook,
+    longest_within,
+    require_budget,
+    shuffle_round,
+    walk_lengths,
+)
 from bench.measure.clock import VirtualClock
 from bench.measure.conditions.header import note_findings
-from bench.measure.preflight import Findings, longest_within, require_budget, run_preflight, walk_lengths
-from bench.measure.prepare_rounds import long_enough, preflight, prepare_rounds
+from bench.measure.preflight import Findings, long_enough, prepare_rounds, run_preflight
 from bench.measure.processes.messages import (
     CaseCost,
     CaseRefused,
@@ -20,7 +26,6 @@ from bench.measure.processes.messages import (
     JobDone,
     JobFailed,
     Message,
-    PreflightJob,
     RoundJob,
     SampleTaken,
     SeriesSkipped,
@@ -40,13 +45,19 @@ from tests.helpers.scripted_rounds import SilentObserver, SlowScriptedSource
 CASE = Case("recompute", "recompute", 64)
 
 
+def run(
+    source: SlowScriptedSource, clock: VirtualClock, *, budget_s: float = 10.0, start_s: float = 0.0
+) -> Findings:
+    """The preflight of two lengths."""
+    loads = (LoadSpec(chunk_tokens=64),)
+    setup = resolve_plan(Plan(model="qwen3-0.6b", tokens=(64, 128), loads=loads, budget_s=budget_s))
+    session = MeasurementSession(clock, source, None, start_s)
+    return run_preflight(setup, session, start_s=start_s, checked=frozenset(), observer=SilentObserver())
+
+
 def _run(*messages: Message) -> Findings:
     clock = VirtualClock()
-    job = PreflightJob(Plan(model="m", budget_s=10), (64, 128), 1.0, 6.0, None)
-    costs = CostBook(lambda case: 99.0)
-    return run_preflight(
-        job, source=SlowScriptedSource(clock, *messages), costs=costs, clock=clock, observer=SilentObserver()
-    )
+    return run(SlowScriptedSource(clock, *messages), clock)
 
 
 def test_costs_checks_and_notices_are_collected() -> None:
@@ -69,11 +80,8 @@ class ServerFirst(SlowScriptedSource):
 
 def test_rounds_are_not_planned_to_start_the_fork_server_again() -> None:
     clock = VirtualClock()
-    job = PreflightJob(Plan(model="m", budget_s=10), (64, 128), 1.0, 6.0, None)
-    source = ServerFirst(clock, CaseCost(CASE, wall_s=1.0, seconds=0.5), JobDone())
-    costs = CostBook(lambda case: 99.0)
-    findings = run_preflight(job, source=source, costs=costs, clock=clock, observer=SilentObserver())
-    assert findings.startup_s == costs.startup_s == 2.0
+    findings = run(ServerFirst(clock, CaseCost(CASE, wall_s=1.0, seconds=0.5), JobDone()), clock)
+    assert findings.startup_s == findings.costs.startup_s == 2.0
 
 
 def test_under_a_limit_only_lengths_that_feel_it_are_chosen() -> None:
@@ -101,7 +109,7 @@ def test_a_load_never_measured_is_expected_to_read_the_next_tokens_alone() -> No
     cost = CaseCost(Case("recompute", "recompute", 128, 64), wall_s=1.0, seconds=1.0)
     session = MeasurementSession(clock, SlowScriptedSource(clock, cost, JobDone()), None, 0.0)
     plan = Plan(model="qwen3-0.6b", dtype="float32", suffix_tokens=64, limit_bytes_per_s=20e6)
-    findings = preflight(
+    findings = run_preflight(
         resolve_plan(plan.model_copy(update={"tokens": (256,)})),
         session,
         start_s=0.0,
@@ -113,10 +121,7 @@ def test_a_load_never_measured_is_expected_to_read_the_next_tokens_alone() -> No
 
 
 def test_a_process_that_measured_nothing_in_time_had_too_small_a_budget() -> None:
-    with pytest.raises(
-        PlanError,
-        match="budget of 10 s is too small to measure anything: after 3 s the shortest case, 64 tokens",
-    ):
+    with pytest.raises(BudgetTooSmallError, match="64 tokens"):
         _run(JobDone())
 
 
@@ -155,22 +160,17 @@ def test_the_longest_length_is_the_one_for_which_all_rounds_fit() -> None:
 def test_a_budget_in_which_the_shortest_length_does_not_fit_is_refused() -> None:
     plan = Plan(model="m", budget_s=100)
     require_budget(plan, 50.0, 64, cost_s=50.0)
-    with pytest.raises(
-        PlanError,
-        match="a budget of 100 s is too small to measure anything: 64 tokens take about 51 s, 50 s are left",
-    ):
+    with pytest.raises(BudgetTooSmallError) as caught:
         require_budget(plan, 50.0, 64, cost_s=51.0)
+    assert caught.value.needed_s == 50 + 8 * 51
 
 
 def test_a_budget_that_was_spent_before_the_first_case_is_not_overspent_further() -> None:
     clock = VirtualClock()
     clock.advance(30.0)
     plan = Plan(model="qwen3-0.6b", budget_s=20, layers="fit")
-    with pytest.raises(
-        PlanError,
-        match="too small to measure anything: 30 s were spent before the first case could begin; try --budget 90s",
-    ):
-        preflight(
+    with pytest.raises(BudgetTooSmallError, match="try --budget 90s"):
+        run_preflight(
             resolve_plan(plan),
             MeasurementSession(clock, SlowScriptedSource(clock), None, 0.0),
             start_s=0.0,
@@ -181,19 +181,10 @@ def test_a_budget_that_was_spent_before_the_first_case_is_not_overspent_further(
 
 
 def test_what_was_spent_of_the_budget_before_is_said_and_counted() -> None:
-    clock = VirtualClock()
-    job = PreflightJob(Plan(model="m", budget_s=60), (64, 128), 1.0, 6.0, None)
-    with pytest.raises(
-        PlanError, match=r"60 s of which 45 s were spent before is too small .* try --budget 69s"
-    ):
-        run_preflight(
-            job,
-            source=SlowScriptedSource(clock, JobDone()),
-            costs=CostBook(lambda case: 99.0),
-            clock=clock,
-            observer=SilentObserver(),
-            left_s=15.0,
-        )
+    clock = VirtualClock(45.0)
+    with pytest.raises(BudgetTooSmallError, match="45 s") as caught:
+        run(SlowScriptedSource(clock, JobDone()), clock, budget_s=60.0)
+    assert caught.value.needed_s == 45 + 8 * 3
 
 
 SPEC = SimulationSpec(recompute_s=(0.0, 0.001, 0.0), load_s=(0.0, 0.003), round_noise=0.0, sample_noise=0.0)
@@ -248,7 +239,7 @@ def test_a_series_skipped_by_the_preflight_is_named_in_the_header_and_never_meas
         clock, SeriesSkipped("hybrid/simulated/best", "needs the whole model"), CaseCost(case, 1.0, 1.0)
     )
     session = MeasurementSession(clock, source, None, 0.0)
-    findings = preflight(setup, session, start_s=0.0, checked=frozenset(), observer=SilentObserver())
+    findings = run_preflight(setup, session, start_s=0.0, checked=frozenset(), observer=SilentObserver())
     assert findings.skipped == {"hybrid/simulated/best": "needs the whole model"}
     run = note_findings(_run_hybrid(setup), findings)
     assert run.series["hybrid/simulated/best"].skipped == "needs the whole model"
@@ -275,7 +266,7 @@ def test_all_three_arms_of_a_length_are_neighbours_and_in_the_budget() -> None:
     session = MeasurementSession(
         clock, SimulatedSource(SPEC, clock=clock, num_bytes=lambda n, suffix: 8 * (suffix or n)), None, 0.0
     )
-    findings = preflight(setup, session, start_s=0.0, checked=frozenset(), observer=SilentObserver())
+    findings = run_preflight(setup, session, start_s=0.0, checked=frozenset(), observer=SilentObserver())
     rounds = prepare_rounds(
         setup,
         session,

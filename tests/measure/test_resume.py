@@ -173,7 +173,7 @@ def test_checks_that_an_earlier_part_made_are_named_to_the_preflight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[frozenset[str]] = []
-    real = sweep.preflight
+    real = sweep.run_preflight
 
     def watch(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 — passes on what it is given
         checked.append(named["checked"])
@@ -182,7 +182,7 @@ def test_checks_that_an_earlier_part_made_are_named_to_the_preflight(
     folder = _stopped(
         tmp_path, checks={"dtype": {"ratio": 1.0}}, built_layers=BuiltLayers(indices=(0,), total=1)
     )
-    monkeypatch.setattr(sweep, "preflight", watch)
+    monkeypatch.setattr(sweep, "run_preflight", watch)
     resume_sweep(folder, data_dir=tmp_path, hooks=_hooks())
     assert checked == [frozenset({"dtype"})]
 
@@ -329,7 +329,7 @@ def test_a_header_stays_as_it_was_where_going_on_with_its_sweep_comes_to_nothing
 
     folder = _stopped(tmp_path, state=state, notices=(LOST,))
     before = (folder / "run.json").read_bytes()
-    monkeypatch.setattr(sweep, "preflight", watch)
+    monkeypatch.setattr(sweep, "run_preflight", watch)
     if isinstance(error, PlanError):
         with pytest.raises(PlanError, match="no room"):
             resume_sweep(

@@ -12,11 +12,10 @@ from bench.arms.file_cursor import CursorPosition
 from bench.arms.load import LoadArm
 from bench.measure.clock import VirtualClock
 from bench.measure.conditions.header import notice_repeats
-from bench.measure.depots import ChunkPlacement
 from bench.measure.processes.messages import JobDone, JobFailed, SampleTaken, SettingFound
 from bench.measure.rounds import MeasureError, plan_round
 from bench.measure.setup import ResolvedPlan, resolve_plan
-from bench.measure.stores import chunks_at_once, create_stores, most_tokens, plan_stores
+from bench.measure.stores import ChunkPlacement, chunks_at_once, create_stores, most_tokens, plan_stores
 from bench.measure.tuning.tuning_search import _carry_out as carry_out
 from bench.measure.worker.model_session import files_taken, make_arms, open_model_session
 from bench.record.plan import LoadSpec, Plan, PlanError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.measure.clock import MonotonicClock, VirtualClock
-from bench.measure.prepare_rounds import preflight, prepare_rounds
+from bench.measure.preflight import prepare_rounds, run_preflight
 from bench.measure.processes.messages import SearchJob, SettingFound
 from bench.measure.processes.source import SimulatedSource
 from bench.measure.session import MeasurementSession
@@ -294,7 +294,7 @@ def test_the_time_of_the_search_is_left_out_of_what_the_rounds_are_planned_with(
     )
 
     def longest(search_s: float) -> int:
-        findings = preflight(
+        findings = run_preflight(
             setup, session, start_s=clock.now_s(), checked=frozenset(), observer=SilentObserver()
         )
         rounds = prepare_rounds(

@@ -14,9 +14,10 @@ import numpy as np
 from bench.arms.file_cursor import CursorPosition
 from bench.machine.facts import MachineFacts, describe_machine, machine_slug
 from bench.machine.software import describe_software
+from bench.measure.budget import walk_lengths
 from bench.measure.conditions.fingerprint import digest_config, digest_weights
 from bench.measure.conditions.object_server import find_server, server_notices
-from bench.measure.preflight import Findings, walk_lengths
+from bench.measure.preflight import Findings
 from bench.measure.processes.device import ask_device
 from bench.measure.processes.messages import DeviceSeen
 from bench.measure.session import MeasurementSession
