@@ -14,8 +14,9 @@ from bench.measure.setup import ResolvedPlan, drop_unavailable_backends
 from bench.record.notices import SERIES_FAILED, Notice
 from bench.record.plan import Plan, PlanError
 from bench.record.progress import End, Policy, Progress
-from bench.record.run import RunRecord
+from bench.record.run import RunRecord, read_run
 from bench.record.sample import Sample
+from bench.record.samples_csv import read_samples
 
 # notices of what going on tries again
 TRIED_AGAIN = frozenset({"answer_unchecked", "scaling_unchecked", SERIES_FAILED})
@@ -41,6 +42,16 @@ class NewLimits:
 
 
 AS_BEFORE = NewLimits()
+
+
+def read_unfinished(folder: Path, policy: Policy, until: NewLimits) -> tuple[RunRecord, list[Sample]]:
+    """The header with the new limits, and the samples, of a sweep that can be resumed."""
+    run = read_run(folder)
+    begun = (folder / "samples.csv").exists()
+    samples, notices = read_samples(folder, may_be_empty=True) if begun else ([], ())
+    require_unfinished(folder, run, samples, policy=policy, until=until)
+    plan = until.change(run.plan)
+    return run.model_copy(update={"plan": plan, "notices": (*run.notices, *notices)}), samples
 
 
 def require_unfinished(

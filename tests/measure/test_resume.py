@@ -210,7 +210,7 @@ def test_who_else_is_at_work_is_looked_at_again(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sweep, "require_same", lambda *arguments: ())
     monkeypatch.setattr(sweep, "read_noise", lambda: noise)
     monkeypatch.setattr(sweep, "open_session", open_session)
-    monkeypatch.setattr(sweep, "_carry_out", lambda *arguments, held, **named: resumed.append(held.run))
+    monkeypatch.setattr(sweep, "_carry_out", lambda state, hooks: resumed.append(state.run))
     resume_sweep(folder, data_dir=tmp_path, hooks=_hooks())
     assert [(notice.code, notice.message) for notice in resumed[0].notices] == [
         (

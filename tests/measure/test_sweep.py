@@ -8,7 +8,6 @@ from typing import IO, Any
 
 import pytest
 
-import bench.measure.sweep
 from bench.estimate.next_lengths import choose_lengths
 from bench.estimate.valid_samples import select_load
 from bench.measure import sweep
@@ -26,7 +25,8 @@ from bench.measure.processes.messages import (
 from bench.measure.resume import NewLimits, require_unfinished
 from bench.measure.rounds import Rounds, run_rounds
 from bench.measure.setup import resolve_plan
-from bench.measure.sweep import SweepHooks, _SweepState, resume_sweep, run_sweep
+from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
+from bench.measure.sweep_state import SweepState
 from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
@@ -285,22 +285,13 @@ class SlowDepots:
         return (Notice(code="objects_left", message="no answer", suspect=False),)
 
 
-def test_a_server_that_hangs_when_its_objects_are_removed_holds_back_no_header(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def measure(*args: object, held: _SweepState, **more: object) -> None:
-        held.writer = SampleWriter(tmp_path)
-        held.rounds = make_rounds(VirtualClock(), budget_s=60.0)
-        held.rounds.notices.append(Notice(code="files_cut", message="fewer"))
-
-    monkeypatch.setattr(bench.measure.sweep, "_measure", measure)
+def test_a_server_that_hangs_when_its_objects_are_removed_holds_back_no_header(tmp_path: Path) -> None:
     placement = SlowDepots(tmp_path)
     session: Any = SimpleNamespace(placement=placement, scratch=None)
-    run = make_run(plan=SETUP.plan, state="running")
-    hooks: Any = SimpleNamespace()
-    bench.measure.sweep._carry_out(
-        SETUP, session, tmp_path, held=bench.measure.sweep._SweepState(run), samples=[], hooks=hooks
-    )
+    state = SweepState(SETUP, session, tmp_path, make_run(plan=SETUP.plan, state="running"))
+    state.rounds = make_rounds(VirtualClock(), budget_s=60.0)
+    state.rounds.notices.append(Notice(code="files_cut", message="fewer"))
+    state.finish("complete")
     assert placement.left == [("complete", ["files_cut"])]
     ended = read_run(tmp_path)
     assert (ended.state, [notice.code for notice in ended.notices]) == (

@@ -8,10 +8,11 @@ from bench.machine.counters import SystemCounters
 from bench.measure import sweep
 from bench.measure.clock import VirtualClock
 from bench.measure.conditions.interference import InterferenceMonitor, start_monitor
+from bench.measure.rounds import Rounds
 from bench.measure.session import MeasurementSession
 from bench.measure.setup import resolve_plan
-from bench.measure.sweep import _look_around as look_around
 from bench.measure.sweep import resume_sweep
+from bench.measure.sweep_state import SweepState
 from bench.record.plan import LoadSpec, Plan, SimulationSpec
 from bench.record.run import read_run, write_run
 from kvio.evidence.io_counters import Traffic
@@ -21,13 +22,21 @@ from tests.measure.test_resume import _hooks as hooks
 from tests.measure.test_resume import _stopped as stopped
 
 
-def test_a_sweep_says_that_another_came_after_it_had_begun(tmp_path: Path) -> None:
+def _state(rounds: Rounds, session: MeasurementSession, folder: Path) -> SweepState:
+    setup = resolve_plan(Plan(model="qwen3-8b"))
+    return SweepState(setup, session, folder, rounds.run, rounds=rounds)
+
+
+def test_a_sweep_says_that_another_came_after_it_had_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = VirtualClock()
     rounds = make_rounds(clock, budget_s=60.0)
     written: list[int] = []
+    monkeypatch.setattr(SweepState, "write_header", lambda self: written.append(len(rounds.notices)))
 
     def look(session: MeasurementSession) -> None:
-        look_around(session, rounds, None, write=lambda: written.append(len(rounds.notices)))
+        _state(rounds, session, tmp_path).check_interference(None)
 
     with open_scratch(tmp_path) as ours:
         session = MeasurementSession(clock, ScriptedSource(), ours, 0.0)
@@ -60,9 +69,8 @@ def test_rounds_in_which_others_took_the_processor_are_named_in_one_notice(tmp_p
     said = []
     for number in range(5):
         rounds.next_round = number
-        look_around(
-            MeasurementSession(clock, ScriptedSource(), None, 0.0), rounds, monitor, write=lambda: None
-        )
+        session = MeasurementSession(clock, ScriptedSource(), None, 0.0)
+        _state(rounds, session, tmp_path).check_interference(monitor)
         said.append([(notice.code, notice.message) for notice in rounds.notices])
     begin = "from round 2 on: other work took up to"
     assert said == [
