@@ -24,10 +24,10 @@ from bench.estimate.next_lengths import choose_lengths
 from bench.measure.resume import NewLimits
 from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
 from bench.measure.tuning.tuning_rule import search_settings
-from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec, parse_lengths
+from bench.record.plan import Plan, PlanError
 from bench.record.run import read_run
 from bench.record.samples_csv import read_samples
-from bench.record.units import parse_bytes, parse_duration, parse_rate
+from bench.record.units import parse_duration
 from bench.record.validate import parsed
 from bench.report.progress_bar import SweepProgress
 from kvio.layout.presets import PRESETS
@@ -121,45 +121,8 @@ def sweep(
     if model is None:
         raise PlanError("no model is named; try: make sweep MODEL=qwen3-8b")
     options = parse_options(backend_option or [], backend.split(","))
-    loads = tuple(
-        LoadSpec(
-            backend=one,
-            preset=preset,
-            direct=None if buffered is None else not buffered,
-            chunk_tokens=chunk_tokens,
-            num_threads=threads,
-            queue_depth=queue_depth,
-            options=options[one],
-            request_bytes=parsed(parse_bytes, request),
-        )
-        for one in backend.split(",")
-        for preset in layout.split(",")
-    )
-    plan = Plan.model_validate(
-        {
-            "model": model,
-            "dtype": dtype,
-            "tensor_parallel": tp,
-            "device": device,
-            "attention": attention,
-            "prefill_chunk": prefill_chunk,
-            "suffix_tokens": suffix_tokens,
-            "layers": layers,
-            "weights": weights,
-            "loads": loads,
-            "hybrid": hybrid,
-            "simulation": SimulationSpec() if "simulated" in backend.split(",") else None,
-            "tokens": parse_lengths(tokens),
-            "num_rounds": rounds,
-            "num_samples": samples,
-            "budget_s": parsed(parse_duration, budget),
-            "precision": precision,
-            "seed": seed,
-            "data_dir": None if data_dir == SCRATCH else data_dir,
-            "limit_bytes_per_s": parsed(parse_rate, limit),
-            "working_set_bytes": parsed(parse_bytes, working_set),
-        }
-    )
+    kept_dir = None if data_dir == SCRATCH else data_dir
+    plan = Plan.from_flags({**context.params, "data_dir": kept_dir}, options=options)
     make_scratch(data_dir, flags="--data-dir and --results")
     if plan.tokens is not None and len(set(plan.tokens)) == 1:
         out.print("one length gives times, but no crossover: name two lengths or more for one")

@@ -2,11 +2,14 @@
 
 import itertools
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from bench.record.units import parse_bytes, parse_duration, parse_rate
+from bench.record.validate import parsed
 from kvio.errors import UserError
 
 DType = Literal["bfloat16", "float16", "float32"]
@@ -83,6 +86,47 @@ class Plan(BaseModel):
     data_dir: Path | None = None
     limit_bytes_per_s: float | None = Field(default=None, gt=0)
     working_set_bytes: int | None = Field(default=None, gt=0)
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any], *, options: Mapping[str, dict[str, str]]) -> Self:
+        """The plan that the flags of `sweep` ask for.
+
+        Args:
+            flags: by parameter name; bytes, rates and durations as text.
+            options: of each backend.
+
+        Raises:
+            PlanError, InputError, ValidationError: a value that cannot be used.
+        """
+        backends = flags["backend"].split(",")
+        loads = tuple(
+            LoadSpec(
+                backend=backend,
+                preset=preset,
+                direct=None if flags["buffered"] is None else not flags["buffered"],
+                chunk_tokens=flags["chunk_tokens"],
+                num_threads=flags["threads"],
+                queue_depth=flags["queue_depth"],
+                options=options[backend],
+                request_bytes=parsed(parse_bytes, flags["request"]),
+            )
+            for backend in backends
+            for preset in flags["layout"].split(",")
+        )
+        return cls.model_validate(
+            {
+                **{name: value for name, value in flags.items() if name in cls.model_fields},
+                "tensor_parallel": flags["tp"],
+                "loads": loads,
+                "simulation": SimulationSpec() if "simulated" in backends else None,
+                "tokens": parse_lengths(flags["tokens"]),
+                "num_rounds": flags["rounds"],
+                "num_samples": flags["samples"],
+                "budget_s": parsed(parse_duration, flags["budget"]),
+                "limit_bytes_per_s": parsed(parse_rate, flags["limit"]),
+                "working_set_bytes": parsed(parse_bytes, flags["working_set"]),
+            }
+        )
 
 
 def require_lengths(lengths: tuple[int, ...], *, most: int, chunk_tokens: int, layout: str) -> None:
