@@ -13,6 +13,7 @@ import torch
 from bench.arms import ranks as group
 from bench.arms.file_cursor import StoreCursor, tokens_to_load
 from bench.arms.read_evidence import ReadEvidence, ResidentBytes
+from bench.record.plan import ReadLimit
 from bench.record.sample import Case, Outcome
 from kvio.backends import BackendKind, find_backend
 from kvio.backends.config import BackendConfig, SimulatedDevice
@@ -58,9 +59,6 @@ class ReadProof:
     notices: tuple[str, ...] = ()
 
 
-LIMIT_TOLERANCE = 1.15  # the kernel accounts in slices of a tenth of a second
-
-
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
     """How one series loads.
@@ -72,13 +70,13 @@ class LoadSettings:
         queue_depth: jobs that each thread keeps in flight.
         options: what only this backend knows.
         step_layers: layers that the first-token step runs, and the model's, for the record.
-        limit_bytes_per_s: the read limit that the process is under; faster samples say so.
+        limit: the read limit of the process; faster samples get a notice.
     """
 
     backend: str
     cold: bool = True
     device: SimulatedDevice | None = None
-    limit_bytes_per_s: float | None = None
+    limit: ReadLimit | None = None
     step_layers: tuple[int, int] | None = None
     queue_depth: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
@@ -238,8 +236,8 @@ class ChunkReading:
 
     def _exceeds_limit(self, split: LoadSplit, load_s: float) -> tuple[str, ...]:
         """A short read after a pause gets through faster than the kernel's limit lets a long one."""
-        limit = self._settings.limit_bytes_per_s
-        above = limit is not None and group.sum_over_ranks(split.num_bytes) > LIMIT_TOLERANCE * limit * load_s
+        limit = self._settings.limit
+        above = limit is not None and limit.exceeded_by(group.sum_over_ranks(split.num_bytes), load_s)
         return ("above_limit",) if above else ()
 
     def verify(self, ready: PreparedRead, blocks: KVBlocks, state: torch.Tensor) -> bool | None:

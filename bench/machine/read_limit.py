@@ -72,7 +72,7 @@ def find_controller(root: Path = Path("/")) -> Controller | None:
     return first
 
 
-class ReadLimit:
+class ReadThrottle:
     """Holds the processes that are attached to `bytes_per_s` read from the disks under `path`.
 
     As a context manager, it removes its group in the end; processes still in it go back to where they were.

@@ -44,7 +44,6 @@ GEMM_TOKENS = 2048  # at most, and
 GEMM_S = 0.3  # seconds at most that one sample of it may cost
 SHORTEST_WARMUP_TOKENS = 16
 WARMUP_S = 1.0  # a case that costs more is warmed up at a shorter length
-SETTLE_S = 0.4  # of reading: the kernel lets up to about 50 ms of it through at once, after a pause
 MIN_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first round knows better
 
 
@@ -240,11 +239,11 @@ def _shortest(setup: ResolvedPlan) -> int:
 
 def long_enough(setup: ResolvedPlan, grid: tuple[int, ...]) -> tuple[int, ...]:
     """Under a read limit, the lengths whose load takes long enough to feel it; where none does, those that take longest."""
-    limit = setup.plan.limit_bytes_per_s
+    limit = setup.plan.limit
     if limit is None:
         return grid
     read_bytes = {n: setup.load_bytes(n, setup.plan.suffix_tokens) for n in grid}
-    enough = min(SETTLE_S * limit, max(read_bytes.values()))
+    enough = min(limit.enough_bytes(), max(read_bytes.values()))
     return tuple(n for n in grid if read_bytes[n] >= enough)
 
 

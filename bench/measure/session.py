@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.machine.read_limit import ReadLimit, clean_groups_left_behind
+from bench.machine.read_limit import ReadThrottle, clean_groups_left_behind
 from bench.measure.clock import Clock, MonotonicClock, VirtualClock
 from bench.measure.processes.entry import PRELOAD, serve
 from bench.measure.processes.source import ProcessSource, SimulatedSource, Source
@@ -69,7 +69,7 @@ def open_session(setup: ResolvedPlan, data_dir: Path, *, since_s: float) -> Iter
         placement.begin()
         limit = None
         if plan.limit_bytes_per_s is not None:
-            limit = stack.enter_context(ReadLimit(scratch, plan.limit_bytes_per_s))
+            limit = stack.enter_context(ReadThrottle(scratch, plan.limit_bytes_per_s))
         source = ProcessSource(
             serve,
             preload=PRELOAD,

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -11,6 +12,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from bench.record.units import parse_bytes, parse_duration, parse_rate
 from bench.record.validate import parsed
 from kvio.errors import UserError
+
+SETTLE_S = 0.4  # of reading, until a limit is held
+LIMIT_TOLERANCE = 1.15  # the kernel accounts in slices of a tenth of a second
 
 DType = Literal["bfloat16", "float16", "float32"]
 
@@ -56,6 +60,21 @@ class SimulationSpec(BaseModel):
     sample_noise: float = Field(default=0.02, ge=0, lt=1)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadLimit:
+    """Bytes per second that the kernel lets the measuring processes read."""
+
+    bytes_per_s: float
+
+    def enough_bytes(self) -> float:
+        """Bytes that take long enough for the limit to show: after a pause, some 50 ms of reading are free."""
+        return SETTLE_S * self.bytes_per_s
+
+    def exceeded_by(self, num_bytes: int, seconds: float) -> bool:
+        """Whether a read was faster than the limit allows."""
+        return num_bytes > LIMIT_TOLERANCE * self.bytes_per_s * seconds
+
+
 class Plan(BaseModel):
     """A sweep as asked.  Paths are kept as given; seconds, bytes and tokens throughout."""
 
@@ -86,6 +105,11 @@ class Plan(BaseModel):
     data_dir: Path | None = None
     limit_bytes_per_s: float | None = Field(default=None, gt=0)
     working_set_bytes: int | None = Field(default=None, gt=0)
+
+    @property
+    def limit(self) -> ReadLimit | None:
+        """The read limit; None without one."""
+        return None if self.limit_bytes_per_s is None else ReadLimit(self.limit_bytes_per_s)
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], *, options: Mapping[str, dict[str, str]]) -> Self:

@@ -13,6 +13,7 @@ from bench.arms.chunk_reading import LoadSettings
 from bench.arms.file_cursor import CursorPosition, FileCursor, StoreCursor, tokens_to_load
 from bench.arms.load import LoadArm
 from bench.arms.read_evidence import ResidentBytes
+from bench.record.plan import ReadLimit
 from bench.record.sample import Case
 from kvio.backends.config import SimulatedDevice
 from kvio.evidence.cold_evidence import EvidenceError, ReadCounters, require_plausible, require_written
@@ -389,6 +390,6 @@ def test_a_rate_beyond_the_link_is_refused(make_arm: ArmMaker) -> None:
 def test_a_sample_above_its_limit_says_so(make_arm: ArmMaker) -> None:
     case = Case("load", "s", 4)
     for limit, notices in ((1.0, {"above_limit"}), (1e15, set())):
-        arm = make_arm(settings=LoadSettings("posix", limit_bytes_per_s=limit), folder=f"limit-{limit:g}")
+        arm = make_arm(settings=LoadSettings("posix", limit=ReadLimit(limit)), folder=f"limit-{limit:g}")
         arm.prepare(case)
         assert set(arm.run(case).notices) & {"above_limit"} == notices

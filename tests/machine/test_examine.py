@@ -138,7 +138,7 @@ def test_a_refused_limit_gives_its_reason(tmp_path: Path, monkeypatch: pytest.Mo
     def refuse(path: Path, bytes_per_s: float) -> None:
         raise LimitRefusedError("the kernel offers neither")
 
-    monkeypatch.setattr(storage_findings, "ReadLimit", refuse)
+    monkeypatch.setattr(storage_findings, "ReadThrottle", refuse)
     finding = by_topic(list(examine_storage(tmp_path)))["read limit"]
     assert (finding.status, finding.what) == ("skipped", "the kernel offers neither")
 

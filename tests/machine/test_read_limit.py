@@ -14,7 +14,7 @@ from bench.machine import read_limit as limit
 from bench.machine.read_limit import (
     Controller,
     LimitRefusedError,
-    ReadLimit,
+    ReadThrottle,
     clean_stale_groups,
     find_controller,
 )
@@ -36,8 +36,8 @@ sys.stdin.readline()
 KILLED_OWNER = """
 import os, signal, sys
 from pathlib import Path
-from bench.machine.read_limit import ReadLimit
-print(ReadLimit(Path(sys.argv[1]), 1e6).group, flush=True)
+from bench.machine.read_limit import ReadThrottle
+print(ReadThrottle(Path(sys.argv[1]), 1e6).group, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -46,7 +46,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def permitted(tmp_path: Path) -> Path:
     """A folder whose disk may be limited."""
     try:
-        assert ReadLimit(require_disk(tmp_path), 1e9).close()
+        assert ReadThrottle(require_disk(tmp_path), 1e9).close()
     except LimitRefusedError as error:
         pytest.skip(str(error))
     return tmp_path
@@ -78,7 +78,7 @@ def test_an_attached_process_reads_the_same_bytes_no_faster_than_asked(
 ) -> None:
     path = permitted / "chunk"
     evict(path)
-    with ReadLimit(permitted, LIMIT_BYTES_PER_S) as held:
+    with ReadThrottle(permitted, LIMIT_BYTES_PER_S) as held:
         held.attach(reader.pid)
         assert held.members() == {reader.pid}
         before = held.read_bytes()
@@ -97,7 +97,7 @@ def test_an_attached_process_reads_the_same_bytes_no_faster_than_asked(
 
 @pytest.mark.root
 def test_two_limits_at_once_have_groups_of_their_own(permitted: Path) -> None:
-    with ReadLimit(permitted, 1e6) as one, ReadLimit(permitted, 2e6) as other:
+    with ReadThrottle(permitted, 1e6) as one, ReadThrottle(permitted, 2e6) as other:
         assert one.group != other.group
         shown = [(held.group / held.controller.limit_file).read_text() for held in (one, other)]
         assert [number in text for number, text in zip(("1000000", "2000000"), shown, strict=True)] == [
@@ -126,7 +126,7 @@ def test_the_group_of_a_killed_run_is_removed_and_that_of_a_living_one_stays(per
     )
     left = Path(killed.stdout.strip())
     assert left.is_dir()
-    with ReadLimit(permitted, 1e6) as held:  # making one cleans up first
+    with ReadThrottle(permitted, 1e6) as held:  # making one cleans up first
         assert not left.exists()
         assert clean_stale_groups(held.controller) == []
         assert held.group.is_dir()
@@ -136,7 +136,7 @@ def test_the_group_of_a_killed_run_is_removed_and_that_of_a_living_one_stays(per
 def test_a_process_that_is_gone_cannot_be_attached(permitted: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    with ReadLimit(permitted, 1e6) as held, pytest.raises(LimitRefusedError, match=f"process {child.pid}"):
+    with ReadThrottle(permitted, 1e6) as held, pytest.raises(LimitRefusedError, match=f"process {child.pid}"):
         held.attach(child.pid)
 
 
@@ -145,13 +145,13 @@ def test_tmpfs_cannot_be_limited() -> None:
         memory_folder() as folder,
         pytest.raises(LimitRefusedError, match="there is no block device to limit"),
     ):
-        ReadLimit(folder, 1e6)
+        ReadThrottle(folder, 1e6)
 
 
 def test_without_a_controller_the_refusal_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit, "find_controller", lambda: None)
     with pytest.raises(LimitRefusedError, match="neither the io nor the blkio"):
-        ReadLimit(require_disk(tmp_path), 1e6)
+        ReadThrottle(require_disk(tmp_path), 1e6)
 
 
 def test_where_no_group_can_be_made_the_refusal_names_it(
@@ -159,7 +159,7 @@ def test_where_no_group_can_be_made_the_refusal_names_it(
 ) -> None:
     monkeypatch.setattr(limit, "find_controller", lambda: Controller(1, Path("/proc/self")))
     with pytest.raises(LimitRefusedError, match="cannot make the cgroup /proc/self/kvcross-") as refusal:
-        ReadLimit(require_disk(tmp_path), 1e6)
+        ReadThrottle(require_disk(tmp_path), 1e6)
     assert "\n" not in str(refusal.value)
 
 
@@ -169,14 +169,14 @@ def test_a_group_that_takes_no_limit_is_removed_again(
     monkeypatch.setattr(limit, "find_controller", lambda: Controller(1, tmp_path))
     monkeypatch.setattr(Controller, "limit_file", property(lambda self: "nowhere/limit"))
     with pytest.raises(LimitRefusedError, match="cannot limit reads in"):
-        ReadLimit(require_disk(tmp_path), 1e6)
+        ReadThrottle(require_disk(tmp_path), 1e6)
     assert list(tmp_path.glob("kvcross-*")) == []
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.5, -1.0, float("nan"), float("inf")])
 def test_a_rate_that_is_none_is_refused(rate: float, tmp_path: Path) -> None:
     with pytest.raises(LimitRefusedError, match="cannot be set"):
-        ReadLimit(require_disk(tmp_path), rate)
+        ReadThrottle(require_disk(tmp_path), rate)
 
 
 def cgroup_tree(root: Path, *lines: str, controllers: str = "") -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.machine.doctor.finding import Finding
-from bench.machine.read_limit import LimitRefusedError, ReadLimit
+from bench.machine.read_limit import LimitRefusedError, ReadThrottle
 from bench.machine.storage_probe import ProbeProof, StorageProbe, probe_storage
 from bench.record.units import format_bytes, format_rate
 from kvio.evidence.cold_evidence import NOTICES
@@ -88,7 +88,7 @@ def _examine_read(topic: str, proof: ProbeProof, *, proved: str) -> Finding:
 
 def _examine_limit(data_dir: Path) -> Finding:
     try:
-        with ReadLimit(data_dir, PROBED_LIMIT_BYTES_PER_S) as limit:
+        with ReadThrottle(data_dir, PROBED_LIMIT_BYTES_PER_S) as limit:
             version = limit.controller.version
     except LimitRefusedError as error:
         remedy = "run as root outside of a container" if os.geteuid() else "use a host with block cgroups"

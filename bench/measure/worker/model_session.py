@@ -138,7 +138,7 @@ class ModelSession:
                 load.spec.backend,
                 queue_depth=load.in_flight,
                 options=load.spec.options,
-                limit_bytes_per_s=self.setup.plan.limit_bytes_per_s if kind.from_storage else None,
+                limit=self.setup.plan.limit if kind.from_storage else None,
                 step_layers=(len(self.built.layers), len(self.built.model_kinds)),
             ),
             make_blocks=lambda tokens: KVBlocks(self.setup.layout, tokens, self.device),
