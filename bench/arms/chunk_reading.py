@@ -30,21 +30,15 @@ from kvio.store.store_files import Bytes, os_errors_as_store_errors
 
 @dataclass(frozen=True, slots=True)
 class PreparedRead:
-    """The files of one sample, in the state before it is timed.
-
-    Args:
-        chunk_ids: number in the store of each chunk of the prefix, in order.
-        jobs: what is read of them, front to back, then the states.
-        first_token, last_token: tokens [first_token, last_token) that the jobs bring.
-        resident_bytes: bytes of each file in the page cache; None where it cannot be known.
-    """
+    """The files of one sample, in the state before it is timed."""
 
     case: Case
-    chunk_ids: tuple[int, ...]
-    jobs: tuple[ChunkRead, ...]
+    chunk_ids: tuple[int, ...]  # number in the store of each chunk of the prefix, in order
+    jobs: tuple[ChunkRead, ...]  # what is read of them, front to back, then the states
     state_id: int | None
-    first_token: int
+    first_token: int  # tokens [first_token, last_token) that the jobs bring
     last_token: int
+    # bytes of each file in the page cache; None where it cannot be known
     resident_bytes: Mapping[Path, int | None]
     notices: tuple[str, ...]
 
@@ -61,25 +55,16 @@ class ReadProof:
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """How one series loads.
+    """How one series loads."""
 
-    Args:
-        backend: key of `kvio.backends.BACKENDS`.
-        cold: the files are evicted before each sample; else they are brought into the page cache.
-        device: the modelled device, for the simulated backend.
-        queue_depth: jobs that each thread keeps in flight.
-        options: what only this backend knows.
-        step_layers: layers that the first-token step runs, and the model's, for the record.
-        limit: the read limit of the process; faster samples get a notice.
-    """
-
-    backend: str
-    cold: bool = True
-    device: SimulatedDevice | None = None
-    limit: ReadLimit | None = None
+    backend: str  # key of `kvio.backends.BACKENDS`
+    cold: bool = True  # the files are evicted before each sample; else they are brought into the page cache
+    device: SimulatedDevice | None = None  # the modelled device, for the simulated backend
+    limit: ReadLimit | None = None  # the read limit of the process; faster samples get a notice
+    # layers that the first-token step runs, and the model's, for the record
     step_layers: tuple[int, int] | None = None
-    queue_depth: int = 1
-    options: Mapping[str, str] = field(default_factory=dict)
+    queue_depth: int = 1  # jobs that each thread keeps in flight
+    options: Mapping[str, str] = field(default_factory=dict)  # what only this backend knows
 
 
 def _own_depot(kind: BackendKind, settings: LoadSettings, directory: Path) -> SampleDepot | None:

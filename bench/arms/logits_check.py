@@ -44,18 +44,12 @@ class StoreAndLoad(Protocol):
 class AnswerCheck:
     """Outcome of one check; differences are the largest over the logits, in units of their standard
     deviation.
-
-    Args:
-        max_difference: after a right load against recompute.
-        control_difference: after a rotated load against recompute.
-        tolerance: what rounding may do in this dtype.
-        same_token: the most likely token is the same, or no less likely than rounding explains.
     """
 
-    max_difference: float
-    control_difference: float
-    tolerance: float
-    same_token: bool
+    max_difference: float  # after a right load against recompute
+    control_difference: float  # after a rotated load against recompute
+    tolerance: float  # what rounding may do in this dtype
+    same_token: bool  # the most likely token is the same, or no less likely than rounding explains
 
     @property
     def blind(self) -> bool:

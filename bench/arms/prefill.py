@@ -22,19 +22,12 @@ class PrefixTooLongError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """A built model over KV blocks.
+    """A built model over KV blocks."""
 
-    Args:
-        built: the model.
-        blocks: that the KV goes to.
-        cache: the model's cache over them.
-        kv_dtype: of the KV in the blocks.
-    """
-
-    built: BuiltModel
-    blocks: KVBlocks
-    cache: BlockCache
-    kv_dtype: torch.dtype
+    built: BuiltModel  # the model
+    blocks: KVBlocks  # that the KV goes to
+    cache: BlockCache  # the model's cache over them
+    kv_dtype: torch.dtype  # of the KV in the blocks
 
     def forward(self, token_ids: torch.Tensor, past_tokens: int = 0) -> torch.Tensor:
         """Logits (vocab,) of the last of `token_ids` (1, q), which come after `past_tokens` in the blocks."""

@@ -19,23 +19,15 @@ SHORTEST_S = 0.3  # in less, ticks of the kernel are too coarse for a share
 
 @dataclass(frozen=True, slots=True)
 class SystemCounters:
-    """What was counted up to then; None where nobody counts.
+    """What was counted up to then; None where nobody counts."""
 
-    Args:
-        at_s: by the clock of the sweep.
-        busy_s: processor seconds that anyone spent on the cores that this process may use.
-        own_s: processor seconds of this process and of all that it started.
-        num_cores: that this process may use.
-        children: process ids of what this process itself started and what still runs.
-        drive: bytes of the devices below the files.
-    """
-
-    at_s: float
-    busy_s: float | None
-    own_s: float
-    num_cores: int
+    at_s: float  # by the clock of the sweep
+    busy_s: float | None  # processor seconds that anyone spent on the cores that this process may use
+    own_s: float  # processor seconds of this process and of all that it started
+    num_cores: int  # that this process may use
+    # process ids of what this process itself started and what still runs
     children: frozenset[int] = frozenset()
-    drive: Traffic | None = None
+    drive: Traffic | None = None  # bytes of the devices below the files
 
     def others_share_since(self, before: "SystemCounters") -> float | None:
         """Of those cores, 0 to 1, what others took; None where it cannot be told."""

@@ -29,15 +29,11 @@ class LimitRefusedError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """The block-layer controller of this machine.
+    """The block-layer controller of this machine."""
 
-    Args:
-        version: of the cgroup interface (kernel: admin-guide/cgroup-v1/blkio-controller.rst, cgroup-v2.rst).
-        folder: where groups are made.
-    """
-
+    # of the cgroup interface (kernel: admin-guide/cgroup-v1/blkio-controller.rst, cgroup-v2.rst)
     version: Literal[1, 2]
-    folder: Path
+    folder: Path  # where groups are made
 
     @property
     def limit_file(self) -> str:

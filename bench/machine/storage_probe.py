@@ -19,35 +19,22 @@ PROBE_BYTES = 1 << 20  # a multiple of every block size that O_DIRECT has to be 
 
 @dataclass(frozen=True, slots=True)
 class ProbeProof:
-    """What one probing read proved.
+    """What one probing read proved."""
 
-    Args:
-        state: of the page cache before it, as the counters prove.
-        notices: codes of `kvio.evidence.cold_evidence.NOTICES`.
-        refused: why the read could not be made at all, None when it was.
-    """
-
-    state: CacheState
-    notices: tuple[str, ...] = ()
-    refused: str | None = None
+    state: CacheState  # of the page cache before it, as the counters prove
+    notices: tuple[str, ...] = ()  # codes of `kvio.evidence.cold_evidence.NOTICES`
+    refused: str | None = None  # why the read could not be made at all, None when it was
 
 
 @dataclass(frozen=True, slots=True)
 class StorageProbe:
-    """What a folder's storage lets us prove.
+    """What a folder's storage lets us prove."""
 
-    Args:
-        residency_known: cachestat(2) or mincore(2) answers.
-        left_bytes: what stayed in the page cache after it was asked to drop the file.
-        process_counted, device_counted: the two counters exist.
-        buffered, direct: of a read after eviction, without and with O_DIRECT.
-    """
-
-    residency_known: bool
-    left_bytes: int | None
-    process_counted: bool
+    residency_known: bool  # cachestat(2) or mincore(2) answers
+    left_bytes: int | None  # what stayed in the page cache after it was asked to drop the file
+    process_counted: bool  # the two counters exist
     device_counted: bool
-    buffered: ProbeProof
+    buffered: ProbeProof  # of a read after eviction, without and with O_DIRECT
     direct: ProbeProof
 
 

@@ -181,11 +181,7 @@ def _measured(rounds: Rounds, directories: Mapping[str, Path]) -> dict[str, Path
 
 
 def _drop_failed(rounds: Rounds, failed: Mapping[str, KVIOError]) -> None:
-    """Leave out the series whose files could not be placed.
-
-    Raises:
-        KVIOError: none is left.
-    """
+    """Leave out the series whose files could not be placed."""
     if failed and {name for arm, name in rounds.series if arm == "load"} <= set(failed):
         raise next(iter(failed.values()))
     for name, error in failed.items():

@@ -49,20 +49,14 @@ MIN_BYTES_PER_S = 5e8  # assumed of a drive never read from, until the first rou
 
 @dataclass(slots=True)
 class Findings:
-    """What the preflight found out.
-
-    Args:
-        refused: by length, why the device cannot hold it.
-        skipped: by series, why it cannot be measured here.
-        failed: by load series, what broke in its check.
-    """
+    """What the preflight found out."""
 
     costs: CostBook
     checks: dict[str, Any] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
-    refused: dict[int, str] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)  # by length, why the device cannot hold it
+    skipped: dict[str, str] = field(default_factory=dict)  # by series, why it cannot be measured here
+    failed: dict[str, str] = field(default_factory=dict)  # by load series, what broke in its check
     walked: list[int] = field(default_factory=list)
     startup_s: float = 0.0
     layers: BuiltLayers | None = None

@@ -24,15 +24,10 @@ TRIED_AGAIN = frozenset({"answer_unchecked", "scaling_unchecked", SERIES_FAILED}
 
 @dataclass(frozen=True, slots=True)
 class NewLimits:
-    """What is to end a sweep that is gone on with; None where it stays as it was.
+    """What is to end a sweep that is gone on with; None where it stays as it was."""
 
-    Args:
-        budget_s: seconds that it is to have in all.
-        precision: of C*, relative.
-    """
-
-    budget_s: float | None = None
-    precision: float | None = None
+    budget_s: float | None = None  # seconds that it is to have in all
+    precision: float | None = None  # of C*, relative
 
     def change(self, plan: Plan) -> Plan:
         """The plan of a sweep, with that end."""

@@ -18,17 +18,13 @@ OVERRUN_SHARE = 0.04  # of the budget: after this long a case that runs over the
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSession:
-    """What a sweep works with; `scratch` is None when nothing is read from files.
-
-    Args:
-        other_runs: sweeps seen at work there when it began.
-    """
+    """What a sweep works with; `scratch` is None when nothing is read from files."""
 
     clock: Clock
     source: Source
     scratch: Path | None
     start_s: float
-    other_runs: int = 0
+    other_runs: int = 0  # sweeps seen at work there when it began
     placement: ChunkPlacement | None = None
 
     def count_others(self) -> int:

@@ -127,19 +127,12 @@ GEMM = "gemm"
 
 @dataclass(frozen=True, slots=True)
 class LoadSeries:
-    """One way to load, worked out.
+    """One way to load, worked out."""
 
-    Args:
-        name: in the record.
-        spec: as asked.
-        geometry: of its files; its preset has the threads.
-        in_flight: jobs that each thread keeps in flight.
-    """
-
-    name: str
-    spec: LoadSpec
-    geometry: ChunkGeometry
-    in_flight: int
+    name: str  # in the record
+    spec: LoadSpec  # as asked
+    geometry: ChunkGeometry  # of its files; its preset has the threads
+    in_flight: int  # jobs that each thread keeps in flight
 
     @property
     def reads_files(self) -> bool:
@@ -150,21 +143,14 @@ class LoadSeries:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPlan:
-    """A plan worked out.
-
-    Args:
-        layout: KV of one tensor-parallel rank.
-        loads: in the plan's order.
-        lengths: prefix lengths as asked; None lets the policy choose.
-        most_tokens: the model's maximum.
-    """
+    """A plan worked out."""
 
     plan: Plan
     model: Model
-    layout: KVLayout
-    loads: tuple[LoadSeries, ...]
-    lengths: tuple[int, ...] | None
-    most_tokens: int
+    layout: KVLayout  # KV of one tensor-parallel rank
+    loads: tuple[LoadSeries, ...]  # in the plan's order
+    lengths: tuple[int, ...] | None  # prefix lengths as asked; None lets the policy choose
+    most_tokens: int  # the model's maximum
 
     @property
     def chunk_tokens(self) -> int:

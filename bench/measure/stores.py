@@ -77,22 +77,14 @@ def _by_geometry(loads: Sequence[LoadSeries]) -> dict[ChunkGeometry, list[LoadSe
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """The chunk files of one geometry.
-
-    Args:
-        loads: the series that read them.
-        directory: where they go.
-        least_chunks: that one sample takes at most.
-        round_chunks: that the samples of one round read, each chunk once.
-        num_chunks: that are wanted, of each rank.
-    """
+    """The chunk files of one geometry."""
 
     geometry: ChunkGeometry
-    loads: tuple[LoadSeries, ...]
-    directory: Path
-    least_chunks: int
-    round_chunks: int
-    num_chunks: int
+    loads: tuple[LoadSeries, ...]  # the series that read them
+    directory: Path  # where they go
+    least_chunks: int  # that one sample takes at most
+    round_chunks: int  # that the samples of one round read, each chunk once
+    num_chunks: int  # that are wanted, of each rank
 
     def cut(self, share: float) -> "StorePlan":
         """With that share of the chunks, as far as the longest prefix allows."""
@@ -297,18 +289,12 @@ def _place(depot: Placement, directory: Path, observer: Observer, *, before_each
 
 @dataclass(frozen=True, slots=True)
 class StoreReads:
-    """What a run read of one store, whole files and all ranks together.
+    """What a run read of one store, whole files and all ranks together."""
 
-    Args:
-        loads: the series that read it.
-        held_bytes, read_bytes: of its files.
-        again: a file was read a second time.
-    """
-
-    loads: tuple[LoadSeries, ...]
-    held_bytes: int
+    loads: tuple[LoadSeries, ...]  # the series that read it
+    held_bytes: int  # of its files
     read_bytes: int
-    again: bool
+    again: bool  # a file was read a second time
 
 
 def count_reads(

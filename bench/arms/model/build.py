@@ -48,27 +48,17 @@ class UnsupportedArchitectureError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BuiltModel:
-    """Layers of one model with weights on a device, and what there is to know about them.
+    """Layers of one model with weights on a device, and what there is to know about them."""
 
-    Args:
-        model: the library's model; holds only `layers`.
-        layers: indices in the real model of the layers that were built.
-        kinds: of the built layers.
-        model_kinds: of all layers of the real model.
-        attention: the implementation as carried out (`sdpa`, `eager`, `flash_attention_2`).
-        experts: the implementation of mixtures of experts, None without one.
-        notices: codes of what makes timings suspect.
-    """
-
-    model: PreTrainedModel
-    layers: tuple[int, ...]
-    kinds: tuple[LayerKind, ...]
-    model_kinds: tuple[LayerKind, ...]
+    model: PreTrainedModel  # the library's model; holds only `layers`
+    layers: tuple[int, ...]  # indices in the real model of the layers that were built
+    kinds: tuple[LayerKind, ...]  # of the built layers
+    model_kinds: tuple[LayerKind, ...]  # of all layers of the real model
     dtype: torch.dtype
     device: torch.device
-    attention: str
-    experts: str | None
-    notices: tuple[str, ...]
+    attention: str  # the implementation as carried out (`sdpa`, `eager`, `flash_attention_2`)
+    experts: str | None  # the implementation of mixtures of experts, None without one
+    notices: tuple[str, ...]  # codes of what makes timings suspect
 
     @property
     def vocab_size(self) -> int:

@@ -40,17 +40,12 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class DepthPlan:
-    """Stacks to time and how their seconds add up to those of the real model.
+    """Stacks to time and how their seconds add up to those of the real model."""
 
-    Args:
-        depths: the stacks; the first is the empty one when the depth is scaled.
-        repeats: for each, how many times its part over the empty stack counts; empty for the whole model.
-        total_layers: of the real model.
-    """
-
-    depths: tuple[Depth, ...]
+    depths: tuple[Depth, ...]  # the stacks; the first is the empty one when the depth is scaled
+    # for each, how many times its part over the empty stack counts; empty for the whole model
     repeats: tuple[float, ...]
-    total_layers: int
+    total_layers: int  # of the real model
 
     @property
     def scaled(self) -> bool:
@@ -81,18 +76,12 @@ class ScaledTime:
 
 @dataclass(frozen=True, slots=True)
 class ScalingCheck:
-    """A depth that the fit did not see: predicted against measured seconds.
+    """A depth that the fit did not see: predicted against measured seconds."""
 
-    Args:
-        layers: of that depth.
-        predicted_s, measured_s: medians over rounds.
-        errors: (predicted - measured) / measured of each round.
-    """
-
-    layers: int
-    predicted_s: float
+    layers: int  # of that depth
+    predicted_s: float  # medians over rounds
     measured_s: float
-    errors: tuple[float, ...]
+    errors: tuple[float, ...]  # (predicted - measured) / measured of each round
 
     @property
     def relative_error(self) -> float:

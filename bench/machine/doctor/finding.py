@@ -8,16 +8,10 @@ Status = Literal["ok", "skipped", "warning", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found, and what to do about it.
+    """What was found, and what to do about it."""
 
-    Args:
-        topic: what was looked at, in a word or two.
-        status: "skipped" cannot be measured here; "warning" makes numbers suspect; "missing" stops a sweep.
-        what: what was seen, one line.
-        remedy: a command or a setting, empty when there is nothing to do.
-    """
-
-    topic: str
+    topic: str  # what was looked at, in a word or two
+    # "skipped" cannot be measured here; "warning" makes numbers suspect; "missing" stops a sweep
     status: Status
-    what: str
-    remedy: str = ""
+    what: str  # what was seen, one line
+    remedy: str = ""  # a command or a setting, empty when there is nothing to do

@@ -233,11 +233,7 @@ def describe_machine_of(setup: ResolvedPlan) -> tuple[str, dict[str, Any]]:
 
 
 def _require_meant(plan: Plan, facts: MachineFacts, seen: DeviceSeen | None) -> None:
-    """Measure the CPU of a machine with a GPU only where that was asked for.
-
-    Raises:
-        PlanError: `auto` would take the CPU because this torch cannot use the GPU.
-    """
+    """Measure the CPU of a machine with a GPU only where that was asked for."""
     if seen is not None and facts.gpus:
         raise PlanError(
             f"device {plan.device}: {facts.gpus[0].name} is here, but torch {seen.torch_version} sees no GPU; "

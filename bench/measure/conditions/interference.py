@@ -20,18 +20,13 @@ WRITTEN_BYTES = 64e6
 
 @dataclass(slots=True)
 class InterferenceMonitor:
-    """Others at work, by the numbers of the rounds that they disturbed.
+    """Others at work, by the numbers of the rounds that they disturbed."""
 
-    Args:
-        read: the counters now.
-        before: what they said when the round before ended.
-        shares: of the processor, in the rounds in which others took much of it.
-        traffic: of the drive, in the rounds in which others wrote much to it.
-    """
-
-    read: Callable[[], SystemCounters]
-    before: SystemCounters
+    read: Callable[[], SystemCounters]  # the counters now
+    before: SystemCounters  # what they said when the round before ended
+    # of the processor, in the rounds in which others took much of it
     shares: dict[int, float] = field(default_factory=dict)
+    # of the drive, in the rounds in which others wrote much to it
     traffic: dict[int, Traffic] = field(default_factory=dict)
 
     def look(self, number: int) -> tuple[Notice, ...]:

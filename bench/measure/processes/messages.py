@@ -23,68 +23,50 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class RoundJob:
-    """Measure these passes in one fresh process and stop at the deadline.
-
-    Args:
-        start_s: when the sweep began, on the shared monotonic clock.
-        deadline_s: on the same clock; no length begins that is expected to end later.
-        expected_s: wall seconds that a case took so far, preparation included.
-        warmup_tokens: longest prefix that is warmed up at its own length; longer ones are warmed at this.
-        store_dirs: by series, where its chunk files are.
-        taken: by the directory of a store, how far the run's walk through its files has come.
-        layers: of the real model, those to build: the same in every round; None in a simulation, which builds none.
-    """
+    """Measure these passes in one fresh process and stop at the deadline."""
 
     plan: Plan
     number: int
     passes: tuple[Pass, ...]
-    start_s: float
-    deadline_s: float
+    start_s: float  # when the sweep began, on the shared monotonic clock
+    deadline_s: float  # on the same clock; no length begins that is expected to end later
     seed: int
+    # wall seconds that a case took so far, preparation included
     expected_s: dict[Case, float] = field(default_factory=dict)
+    # longest prefix that is warmed up at its own length; longer ones are warmed at this
     warmup_tokens: int = 0
-    store_dirs: dict[str, Path] = field(default_factory=dict)
+    store_dirs: dict[str, Path] = field(default_factory=dict)  # by series, where its chunk files are
+    # by the directory of a store, how far the run's walk through its files has come
     taken: dict[Path, CursorPosition] = field(default_factory=dict)
+    # of the real model, those to build: the same in every round; None in a simulation, which builds none
     layers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PreflightJob:
-    """Find out what a case costs, check the answer, price the harness: before anything is recorded.
-
-    Args:
-        lengths: prefix lengths in rising order; the walk stops when the next would take longer than `case_limit_s`.
-        scratch_dir: for the files of the checks; None in a simulation, which has none.
-        checked: names of checks that an earlier part of the sweep has made; their results stand.
-        layers: of the real model, those that a sweep was begun with; None has the preflight decide.
-    """
+    """Find out what a case costs, check the answer, price the harness: before anything is recorded."""
 
     plan: Plan
+    # prefix lengths in rising order; the walk stops when the next would take longer than `case_limit_s`
     lengths: tuple[int, ...]
     case_limit_s: float
     deadline_s: float
-    scratch_dir: Path | None
+    scratch_dir: Path | None  # for the files of the checks; None in a simulation, which has none
+    # names of checks that an earlier part of the sweep has made; their results stand
     checked: frozenset[str] = frozenset()
+    # of the real model, those that a sweep was begun with; None has the preflight decide
     layers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SearchJob:
-    """Find out how the files of some series are read fastest here: before anything is recorded as a sample.
+    """Find out how the files of some series are read fastest here: before anything is recorded as a sample."""
 
-    Args:
-        plan: as asked.
-        store_dirs: the series to search for, and where their chunk files are.
-        most_tokens: the longest prefix that the run measures.
-        decide: which settings are tried, and which one is used.
-        deadline_s: on the shared monotonic clock.
-    """
-
-    plan: Plan
-    store_dirs: dict[str, Path]
-    most_tokens: int
-    decide: SearchPolicy
-    deadline_s: float
+    plan: Plan  # as asked
+    store_dirs: dict[str, Path]  # the series to search for, and where their chunk files are
+    most_tokens: int  # the longest prefix that the run measures
+    decide: SearchPolicy  # which settings are tried, and which one is used
+    deadline_s: float  # on the shared monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +79,12 @@ class DeviceJob:
 
 @dataclass(frozen=True, slots=True)
 class RankSlot:
-    """The place of one process among the ranks that carry out a job together.
+    """The place of one process among the ranks that carry out a job together."""
 
-    Args:
-        rank: of this process, from 0.
-        size: number of ranks.
-        port: on this machine, where they meet.
-        listener: the socket that listens there, for rank 0; None for the others.
-    """
-
-    rank: int
-    size: int
-    port: int
-    listener: socket | None = None
+    rank: int  # of this process, from 0
+    size: int  # number of ranks
+    port: int  # on this machine, where they meet
+    listener: socket | None = None  # the socket that listens there, for rank 0; None for the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +103,11 @@ class JobBegun:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSeen:
-    """What is computed on.
+    """What is computed on."""
 
-    Args:
-        devices: as torch numbers them, one for each rank: `cpu`, or `cuda:0` and so on.
-        gpu_name: as torch calls it; None on a CPU.
-        torch_version: which torch was asked.
-    """
-
-    devices: tuple[str, ...]
-    gpu_name: str | None
-    torch_version: str
+    devices: tuple[str, ...]  # as torch numbers them, one for each rank: `cpu`, or `cuda:0` and so on
+    gpu_name: str | None  # as torch calls it; None on a CPU
+    torch_version: str  # which torch was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +174,11 @@ class SettingFound:
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """The job cannot go on; one line that says why.
-
-    Args:
-        refused: what was asked cannot be done on this machine.
-        lost_others: it is another rank that failed, and this one only missed it.
-    """
+    """The job cannot go on; one line that says why."""
 
     reason: str
-    refused: bool = False
-    lost_others: bool = False
+    refused: bool = False  # what was asked cannot be done on this machine
+    lost_others: bool = False  # it is another rank that failed, and this one only missed it
 
 
 @dataclass(frozen=True, slots=True)

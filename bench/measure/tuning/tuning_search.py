@@ -110,16 +110,11 @@ MIN_S = 3.0  # for one search; in less time nothing can be told from chance
 
 @dataclass(frozen=True, slots=True)
 class PlannedSearch:
-    """What is to be searched.
+    """What is to be searched."""
 
-    Args:
-        series: load series that get a search.
-        limit_s: seconds for all of them together.
-        known: by series, what needs none, and why; or what an earlier part of a resumed run found.
-    """
-
-    series: tuple[str, ...] = ()
-    limit_s: float = 0.0
+    series: tuple[str, ...] = ()  # load series that get a search
+    limit_s: float = 0.0  # seconds for all of them together
+    # by series, what needs none, and why; or what an earlier part of a resumed run found
     known: Mapping[str, SettingSearch] = field(default_factory=dict)
 
 

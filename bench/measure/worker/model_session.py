@@ -71,18 +71,13 @@ def pick_device(asked: str, rank: int = 0, num_ranks: int = 1) -> torch.device:
 
 @dataclass(frozen=True, slots=True)
 class ModelSession:
-    """A model on its device.
-
-    Args:
-        layout: KV of the layers that were built.
-        now_s: the host's monotonic clock.
-    """
+    """A model on its device."""
 
     setup: ResolvedPlan
     built: BuiltModel
-    layout: KVLayout
+    layout: KVLayout  # KV of the layers that were built
     device: torch.device
-    now_s: Callable[[], float]
+    now_s: Callable[[], float]  # the host's monotonic clock
 
     def prefill(self, capacity_tokens: int) -> Prefill:
         """The model over blocks of its own for so many tokens.

@@ -183,11 +183,7 @@ class TuningTarget:
 
 
 def _search(drive: TuningTarget, job: SearchJob, *, until_s: float) -> SettingSearch:
-    """Ask the policy for passes until it has chosen.
-
-    Raises:
-        NoSearchError: there is nothing to choose from, or the reads allow no judgement.
-    """
+    """Ask the policy for passes until it has chosen."""
     if len(drive.space.allowed) == 1:
         raise NoSearchError("no other setting is possible with what was asked for")
     start_s = drive.now_s()
