@@ -9,10 +9,9 @@ import torch
 from bench.arms.chunk_reading import ChunkReading, PreparedRead
 from bench.arms.hybrid_split import SplitResult, WorkSplit, choose_sizes, jobs_by_chunk, recompute_and_load
 from bench.arms.model.attention_kernel import observe_attention
-from bench.arms.model.build import BuiltModel
+from bench.arms.model.build import UNFUSED_NOTICE, BuiltModel
 from bench.arms.model.memory import require_memory, workspace_bytes
 from bench.arms.prefill import FirstTokenStep, Prefill, draw_tokens, synchronize
-from bench.arms.recompute import MATH_NOTICE
 from bench.record.sample import Case, Outcome
 from kvio.evidence.cold_evidence import ReadCounters
 from kvio.os_errors import thread_limit_errors
@@ -209,7 +208,7 @@ class HybridArm:
             verified=self._reading.verify(ready, self._blocks, state),
         )
         built = self._front.built
-        slow = (MATH_NOTICE,) if self._kernel is not None and "math" in self._kernel else ()
+        slow = (UNFUSED_NOTICE,) if self._kernel is not None and "math" in self._kernel else ()
         tokens = ready.last_token
         return replace(
             outcome,

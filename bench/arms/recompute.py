@@ -6,12 +6,11 @@ from random import Random
 import torch
 
 from bench.arms.model.attention_kernel import observe_attention
+from bench.arms.model.build import UNFUSED_NOTICE
 from bench.arms.model.depth_scaling import DepthPlan, plan_depths, time_depths
 from bench.arms.model.memory import require_memory, workspace_bytes
 from bench.arms.prefill import Prefill, draw_tokens, synchronize
 from bench.record.sample import Case, Outcome
-
-MATH_NOTICE = "attention_math"  # no fused kernel takes this model here
 
 
 class RecomputeArm:
@@ -83,7 +82,7 @@ class RecomputeArm:
         tokens, past_tokens = self._tokens(case)
         built = self._prefill.built
         kernel = self._kernel_of(case)
-        slow = (MATH_NOTICE,) if kernel is not None and "math" in kernel else ()
+        slow = (UNFUSED_NOTICE,) if kernel is not None and "math" in kernel else ()
         timed = time_depths(
             built, self._plan, time_once=lambda: self._time(tokens, past_tokens), random=self._random
         )

@@ -10,8 +10,8 @@ from bench.cli.options import newest_results, out
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis
 from bench.estimate.tiers import make_tiers
-from bench.measure.rounds import NOTHING_MEASURED
 from bench.record.atomic_write import WriteError, writing_results
+from bench.record.notices import NOTHING_MEASURED
 from bench.record.run import RunRecord, read_run
 from bench.record.sample import Sample
 from bench.record.samples_csv import read_samples
@@ -50,7 +50,7 @@ def finish(folder: Path) -> None:
     for name, said, _ in check_rows(run):
         out.print(f"{name}: {said}", markup=False)
     for notice in run.notices:
-        out.print(f"notice: {printable(notice.message)}", markup=False)
+        out.print(f"notice: {printable(notice.text)}", markup=False)
     out.print(describe_answer(run, samples, analysis), markup=False)
     for line in (
         *describe_undecided(run, analysis),
@@ -71,7 +71,7 @@ def finish(folder: Path) -> None:
 
 def _exit_code(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> int:
     """2 where the budget was too small for both arms, as where the preflight finds that out."""
-    if run.state == "complete" and any(notice.code == NOTHING_MEASURED for notice in run.notices):
+    if run.state == "complete" and any(notice.kind == NOTHING_MEASURED for notice in run.notices):
         return USAGE
     if run.state != "complete" or not {"recompute", "load"} <= {sample.case.arm for sample in samples}:
         return FAILED

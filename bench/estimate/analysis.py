@@ -8,9 +8,10 @@ from bench.estimate.hybrid_gain import make_curves
 from bench.estimate.intervals import AnalysisError
 from bench.estimate.paired_rounds import PairedRounds
 from bench.estimate.per_length import make_points
-from bench.estimate.results import Analysis, Fit
+from bench.estimate.results import Analysis, Fit, Point
 from bench.estimate.sweet_spots import make_spots
 from bench.estimate.valid_samples import Selection, Table, require_measurable, select_load, tabulate
+from bench.record.notices import Notice
 from bench.record.run import RunRecord
 from bench.record.sample import ArmName, Sample
 
@@ -26,16 +27,10 @@ def analyse(run: RunRecord, samples: Sequence[Sample]) -> Analysis:
     pairings = make_pairings(run, samples)
     points = tuple(point for pairing in pairings for point in make_points(pairing))
     spots = tuple(spot for pairing in pairings for spot in make_spots(pairing))
-    notices = [f"{spot.series}: {notice}" for spot in spots for notice in spot.notices]
-    notices += [
-        f"{point.series}: {notice} at {point.prefix_tokens} tokens"
-        for point in points
-        for notice in point.notices
-        if notice.startswith(("noisy_", "drift_"))
-    ]
+    notices = [notice for spot in spots for notice in spot.notices]
+    notices += [*_notice_noise(points), *_notice_depths(samples), *_notice_strangers(run, samples)]
     if not pairings:
-        notices.append("no_load_series: nothing to compare with recompute")
-    notices += [*_notice_depths(samples), *_notice_strangers(run, samples)]
+        notices.append(Notice(kind="no_load_series", detail="nothing to compare with recompute"))
     tables = {series: table for (arm, series, _), table in tabulate(samples).items() if arm == "hybrid"}
     hybrids = make_curves(run, pairings, tables)
     return Analysis(points, spots, _fits(pairings), tuple(dict.fromkeys(notices)), hybrids)
@@ -72,27 +67,42 @@ def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[PairedRoun
     return tuple(pairings)
 
 
-def _notice_depths(samples: Sequence[Sample]) -> list[str]:
+def _notice_noise(points: Sequence[Point]) -> list[Notice]:
+    """For each series one notice of each kind of noise, with the lengths that show it."""
+    lengths: dict[tuple[str, str], list[int]] = {}
+    for point in points:
+        for kind in point.notices:
+            if kind.startswith(("noisy_", "drift_")):
+                lengths.setdefault((kind, point.series), []).append(point.prefix_tokens)
+    return [
+        Notice(kind=kind, series=series, detail=f"at {', '.join(map(str, found))} tokens")
+        for (kind, series), found in lengths.items()
+    ]
+
+
+def _notice_depths(samples: Sequence[Sample]) -> list[Notice]:
     """Say so when seconds scaled from one depth are pooled with those of another: each is wrong by its own error."""
     depths: dict[str, set[int]] = {}
     for sample in samples:
         if sample.outcome.measured_layers is not None:
             depths.setdefault(sample.case.series, set()).add(sample.outcome.measured_layers)
     return [
-        f"mixed_depths: samples of {series} with {' and '.join(map(str, sorted(found)))} layers are pooled, "
-        "though each depth has a scaling error of its own; sweep again to have one"
+        Notice(
+            kind="mixed_depths",
+            series=series,
+            detail=f"samples with {' and '.join(map(str, sorted(found)))} layers are pooled",
+        )
         for series, found in depths.items()
         if len(found) > 1
     ]
 
 
-def _notice_strangers(run: RunRecord, samples: Sequence[Sample]) -> list[str]:
+def _notice_strangers(run: RunRecord, samples: Sequence[Sample]) -> list[Notice]:
     """Say so where nothing tells how a series was measured: which cache state it asked for, which layout."""
     known = {(name, info.arm) for name, info in run.series.items()}
     measured = dict.fromkeys((sample.case.series, sample.case.arm) for sample in samples)
     return [
-        f"unknown_series: run.json names no {arm} series {name}, so nothing tells with which settings "
-        "its samples were taken; take run.json and samples.csv of one and the same sweep"
+        Notice(kind="unknown_series", series=name, detail=f"run.json names no {arm} series {name}")
         for name, arm in measured
         if (name, arm) not in known
     ]

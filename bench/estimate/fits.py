@@ -73,7 +73,7 @@ def _gap(recompute: Fit, load: Fit, tokens: float) -> float:
 
 
 def describe_disagreement(recompute: Fit, load: Fit, crossing: Crossing) -> str | None:
-    """The notice that is due when the fitted curves cross outside the interval of the measured crossing."""
+    """What differs when the fitted curves cross outside the interval of the measured crossing."""
     low, high = crossing.tokens.low, crossing.tokens.high
     if low is None or high is None:
         return None
@@ -83,7 +83,7 @@ def describe_disagreement(recompute: Fit, load: Fit, crossing: Crossing) -> str 
     nearest = min(roots, key=lambda n: abs(np.log(n / crossing.tokens.value)), default=None)
     says = "never cross" if nearest is None else f"cross at {nearest:.0f} tokens"
     return (
-        f"fit_disagrees: the fitted curves {says}, the measured points at {crossing.tokens.value:.0f} "
+        f"the fitted curves {says}, the measured points at {crossing.tokens.value:.0f} "
         f"({low:.0f} to {high:.0f})"
     )
 

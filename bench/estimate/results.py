@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bench.record.notices import Notice
+
 Verdict = Literal[
     "crossover", "load_always_wins", "recompute_always_wins", "multiple_crossings", "inconclusive"
 ]
@@ -84,7 +86,7 @@ class SweetSpot:
         default_factory=dict
     )  # C* at "0.5x", "0.8x", "1.25x", "2x" of the bandwidth
     reason: str = ""
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class HybridCurve:
     load_series: str
     points: tuple[HybridPoint, ...]
     skipped: str | None = None
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class Analysis:
     points: tuple[Point, ...]
     spots: tuple[SweetSpot, ...]
     fits: tuple[Fit, ...]
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
     hybrids: tuple[HybridCurve, ...] = ()
 
 

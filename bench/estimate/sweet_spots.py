@@ -13,6 +13,7 @@ from bench.estimate.results import Crossing, Kind, SweetSpot
 from bench.estimate.round_curves import AdvantageCurve, RoundCurves, direct_band, slope_band
 from bench.estimate.tail_latency import MIN_SAMPLES, enough_samples, pair_table, tail_band
 from bench.estimate.valid_samples import Selection, Table, round_medians
+from bench.record.notices import Notice
 
 COARSE_BRACKET = 1.9  # neighbours about a power of two apart: the end of a tier between them would go unseen
 NO_ROUND = "no round measured both arms at the same length"
@@ -70,32 +71,36 @@ def _extrapolate(pairing: PairedRounds) -> Crossing | None:
 
 def _whole_notices(
     pairing: PairedRounds, reading: CrossoverReading, crossings: Sequence[Crossing]
-) -> Iterator[str]:
+) -> Iterator[Notice]:
     """What makes a whole-prefix crossing suspect."""
     num_rounds = len(pairing.band.rounds)
     if MIN_ROUNDS_FOR_INTERVAL <= num_rounds < MIN_ROUNDS_FOR_MEDIAN:
-        yield f"few_rounds: {num_rounds} rounds, so the interval supposes near-normal noise"
+        detail = f"{num_rounds} rounds, so the interval assumes normally distributed noise"
+        yield Notice(kind="few_rounds", series=pairing.series, detail=detail)
     if reading.opposite:
         places = ", ".join(map(str, reading.opposite))
-        yield f"possible_crossing: the median has the other sign at {places} tokens, within the noise"
+        detail = f"the median has the other sign at {places} tokens, within the noise"
+        yield Notice(kind="possible_crossing", series=pairing.series, detail=detail)
     for crossing in crossings:
         yield from _crossing_notices(pairing, crossing)
 
 
-def _crossing_notices(pairing: PairedRounds, crossing: Crossing) -> Iterator[str]:
+def _crossing_notices(pairing: PairedRounds, crossing: Crossing) -> Iterator[Notice]:
     below, above = crossing.bracket
     if crossing.extrapolated:
         tokens = crossing.tokens.value
-        yield f"extrapolated: the fitted curves cross at {tokens:.0f} tokens, outside the measured range"
+        detail = f"the fitted curves cross at {tokens:.0f} tokens, outside the measured range"
+        yield Notice(kind="extrapolated", series=pairing.series, detail=detail)
     elif above > COARSE_BRACKET * below:
-        yield (
-            f"coarse_bracket: nothing was measured between {below} and {above} tokens; "
-            "the interval supposes a smooth curve there"
+        detail = (
+            f"nothing was measured between {below} and {above} tokens; "
+            "the interval assumes a smooth curve there"
         )
+        yield Notice(kind="coarse_bracket", series=pairing.series, detail=detail)
     if pairing.recompute_fit and pairing.load_fit:
         disagreement = describe_disagreement(pairing.recompute_fit, pairing.load_fit, crossing)
         if disagreement:
-            yield disagreement
+            yield Notice(kind="fit_disagrees", series=pairing.series, detail=disagreement)
 
 
 def _describe_missing(recompute: Table, load: Selection) -> str:
@@ -156,7 +161,7 @@ def _marginal_spot(pairing: PairedRounds) -> SweetSpot:
 
 
 def _judge_marginal(
-    pairing: PairedRounds, band: RoundCurves, said: tuple[str, str], *, notices: tuple[str, ...]
+    pairing: PairedRounds, band: RoundCurves, said: tuple[str, str], *, notices: tuple[Notice, ...]
 ) -> SweetSpot:
     """P* from a band; `said` is how it was found, and why where no round tells."""
     how, why_not = said
@@ -173,7 +178,7 @@ def _spot(
     band: AdvantageCurve,
     reading: CrossoverReading,
     reason: str,
-    notices: tuple[str, ...],
+    notices: tuple[Notice, ...],
 ) -> SweetSpot:
     lengths = band.lengths
     return SweetSpot(

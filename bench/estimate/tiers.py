@@ -19,6 +19,7 @@ from scipy.special import stdtr
 from bench.estimate.intervals import MIN_ROUNDS_FOR_INTERVAL, summarise
 from bench.estimate.results import Analysis, Estimate, Point, SweetSpot
 from bench.estimate.valid_samples import FAULTS, Medians, Table, round_medians, select_load, tabulate
+from bench.record.notices import BACKEND_UNAVAILABLE
 from bench.record.run import RunRecord
 from bench.record.sample import Outcome, Sample
 
@@ -160,7 +161,7 @@ def make_tiers(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) ->
         recompute_s=dict(sorted(recompute.items())),
         suffix_tokens=run.plan.suffix_tokens,
         order_tokens=order_tokens,
-        not_measured=tuple(notice.message for notice in run.notices if notice.code == "skipped"),
+        not_measured=tuple(notice.text for notice in run.notices if notice.kind == BACKEND_UNAVAILABLE),
         undecided=_find_undecided(tiers, seconds, order_tokens),
     )
 
@@ -256,9 +257,7 @@ def _make_tier(run: RunRecord, analysis: Analysis, series: str, *, outcomes: Seq
         from_tokens=_find_from(asked),
         points=tuple(points),
         left_out=tuple(
-            text.partition(": ")[2]
-            for text in (asked.notices if asked is not None else ())
-            if text.partition(": ")[0] in FAULTS
+            notice.detail for notice in (asked.notices if asked is not None else ()) if notice.kind in FAULTS
         ),
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.estimate.intervals import AnalysisError
+from bench.record.notices import Notice
 from bench.record.run import RunRecord
 from bench.record.sample import ArmName, Case, Outcome, Sample
 
@@ -118,13 +119,14 @@ TRIES = 3  # rounds after which a length may be given up
 USABLE_SHARE = (
     0.5  # of the rounds that tried a length; below it, what is left is chosen by what spoilt the rest
 )
+# kinds of notice that exclude samples, and why they do
 FAULTS = {
-    "label_disproved": "are called cold or direct, which their own counters or the storage exclude,",
-    "not_cold": "were not proved cold or direct as asked",
-    "above_limit": "were faster than the limit that they were under",
-    "unchecked_bytes": "were never compared with the store",
-    "wrong_bytes": "brought in other bytes than the store holds",
-    "seldom_usable": "are of lengths at which most rounds gave none that counts,",
+    "label_disproved": "labelled cold or direct, which their own counters or the storage disprove",
+    "not_cold": "not proved cold or direct as requested",
+    "above_limit": "faster than their read limit",
+    "unchecked_bytes": "not compared with the store",
+    "wrong_bytes": "other bytes than the store holds",
+    "seldom_usable": "at lengths where most rounds have no valid sample",
 }
 
 
@@ -134,7 +136,7 @@ class Selection:
 
     table: Table
     num_left_out: int = 0
-    notices: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 def tabulate(
@@ -172,13 +174,17 @@ def select_load(run: RunRecord, series: str, table: Table) -> Selection:
     for tokens in seldom:
         left_out["seldom_usable"] += sum(map(len, kept.pop(tokens, {}).values()))
     notices = [
-        f"{fault}: {num} of {total} samples {FAULTS[fault]} and are left out"
+        Notice(kind=fault, series=series, detail=f"{num} of {total} samples excluded: {FAULTS[fault]}")
         for fault, num in sorted(left_out.items())
         if num
     ]
-    notices += [f"seldom_usable: {tokens} tokens are not judged" for tokens in seldom]
+    notices += [
+        Notice(kind="seldom_usable", series=series, detail=f"{tokens} tokens are not judged")
+        for tokens in seldom
+    ]
     if asked == "warm":
-        notices.append("warm: read from a warm page cache, as asked; this is no cold crossover")
+        detail = "read from a warm page cache, as requested; this is not a cold crossover"
+        notices.append(Notice(kind="warm", series=series, detail=detail))
     return Selection(kept, left_out.total(), tuple(notices))
 
 

@@ -244,10 +244,9 @@ def _notice_cut(
     took_s = sum(prices[plan.geometry].of(plan.num_chunks) for plan in plans)
     ending = "" if ends_at is None else f"prefixes end at {ends_at} tokens for it, and "
     return Notice(
-        code="files_cut",
-        message=(
+        kind="files_cut",
+        detail=(
             f"{held_bytes / 1e9:.2f} of {wanted_bytes / 1e9:.2f} GB of KV files were written, for that alone takes about "
             f"{took_s:.0f} s here; {ending}they are read again sooner; a longer --budget makes room for more"
         ),
-        suspect=False,
     )

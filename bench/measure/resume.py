@@ -11,7 +11,7 @@ from bench.machine.software import compare_revisions, compare_software, describe
 from bench.measure.conditions.fingerprint import compare_models
 from bench.measure.conditions.header import describe_machine_of, describe_storage_of, failed_series
 from bench.measure.setup import ResolvedPlan, drop_unavailable_backends
-from bench.record.notices import SERIES_FAILED, Notice
+from bench.record.notices import SERIES_CHECK_FAILED, SERIES_FAILED, Notice
 from bench.record.plan import Plan, PlanError
 from bench.record.progress import End, Policy, Progress
 from bench.record.run import RunRecord, read_run
@@ -19,7 +19,7 @@ from bench.record.sample import Sample
 from bench.record.samples_csv import read_samples
 
 # notices of what going on tries again
-TRIED_AGAIN = frozenset({"answer_unchecked", "scaling_unchecked", SERIES_FAILED})
+TRIED_AGAIN = frozenset({"answer_unchecked", "scaling_unchecked", SERIES_FAILED, SERIES_CHECK_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def require_unfinished(
     again = f"its answer is derived again by: make report RESULTS={folder}"
     plan = until.change(run.plan)
     chosen = policy(_unlimited(run.model_copy(update={"plan": plan}), samples))
-    open_yet = any(notice.code in TRIED_AGAIN for notice in run.notices)
+    open_yet = any(notice.kind in TRIED_AGAIN for notice in run.notices)
     if isinstance(chosen, End) and not chosen.wanted and not open_yet:
         raise PlanError(
             f"{folder}: this sweep is complete: {chosen.reason}, so that a longer --budget adds nothing; {again}"
@@ -113,7 +113,7 @@ def require_same(folder: Path, run: RunRecord, setup: ResolvedPlan, data_dir: Pa
         )
     _, missing = drop_unavailable_backends(run.plan, data_dir)
     if missing:
-        raise PlanError(f"{folder} cannot be gone on with: {missing[0].message}")
+        raise PlanError(f"{folder} cannot be gone on with: {missing[0].text}")
     _, machine = describe_machine_of(setup)
     storage = describe_storage_of(setup, data_dir)
     different = comparable(run.machine, machine)
@@ -128,7 +128,7 @@ def require_same(folder: Path, run: RunRecord, setup: ResolvedPlan, data_dir: Pa
     if changed is None:
         return ()
     message = f"rounds of two revisions of kvcross are pooled: {changed}; sweep again to have one"
-    return (Notice(code="other_revision", message=message),)
+    return (Notice(kind="other_revision", detail=message),)
 
 
 def _require_software(folder: Path, one: Mapping[str, Any], other: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ from bench.measure.processes.messages import (
 )
 from bench.measure.processes.source import Source
 from bench.measure.setup import load_of
-from bench.record.notices import SERIES_FAILED, Notice
+from bench.record.notices import NOTHING_MEASURED, SERIES_FAILED, Notice
 from bench.record.progress import NO_ROOM, End, Observer, Policy, Progress
 from bench.record.read_setting import settle
 from bench.record.run import RunRecord
@@ -37,7 +37,6 @@ from kvio.errors import FailedError
 
 REST_SHARE = 0.1  # of the budget that may be left without saying so
 RATE_SAMPLES = 3  # of the matrix rate in each round
-NOTHING_MEASURED = "nothing_measured"  # code of its notice: the budget was too small
 LOST = "could not be read any more and was left out from then on"
 
 
@@ -121,15 +120,15 @@ def _notice_rest(rounds: Rounds, wanted: tuple[int, ...], *, left_s: float) -> N
         return
     if unmeasured:
         ended = "the budget" if wanted else "the last round"
-        message = f"{ended} ended before the first sample of {', '.join(unmeasured)}"
-        rounds.notices.append(Notice(code="series_unmeasured", message=message))
+        detail = f"{ended} ended before its first sample"
+        rounds.notices += [Notice(kind="unmeasured", series=name, detail=detail) for name in unmeasured]
     if unasked := _asked_in_vain(rounds):
         message = f"{unasked} tokens were asked for and not measured: the sweep ended before; a longer --budget has room"
-        rounds.notices.append(Notice(code="lengths_unmeasured", message=message))
+        rounds.notices.append(Notice(kind="unmeasured", detail=message))
     if wanted and left_s > REST_SHARE * rounds.run.plan.budget_s:
         needed_s = rounds.cost_s(wanted[0]) + rounds.costs.startup_s
         message = f"{left_s:.0f} s of the budget were left; another round takes about {needed_s:.0f} s"
-        rounds.notices.append(Notice(code="budget_left", message=message, suspect=False))
+        rounds.notices.append(Notice(kind="budget_left", detail=message))
 
 
 def _asked_in_vain(rounds: Rounds) -> str:
@@ -148,8 +147,8 @@ def _notice_nothing(rounds: Rounds, unmeasured: Sequence[str]) -> Notice:
     if len(unmeasured) < len(rounds.series):
         first += f" of {', '.join(unmeasured)}"
     return Notice(
-        code=NOTHING_MEASURED,
-        message=(
+        kind=NOTHING_MEASURED,
+        detail=(
             f"the budget of {plan.budget_s:g} s ended before {first}: {before_s:.0f} s went by before the rounds, "
             f"and {len(rounds.series)} series at {shortest} tokens take about {round_s:.0f} s a round; "
             f"try {format_remedies(plan, math.ceil(before_s + ROUNDS_PLANNED * round_s))}"
@@ -248,7 +247,7 @@ def _notice_stopped(rounds: Rounds, job: RoundJob) -> Notice:
         f"had given: {len(taken)}{last}; a call far slower than before does that, as on a "
         f"machine that is busy, or a drive or a server that hangs"
     )
-    return Notice(code="round_stopped", message=message)
+    return Notice(kind="round_stopped", detail=message)
 
 
 def _lengths_of(job: RoundJob) -> tuple[int, ...]:
@@ -260,7 +259,7 @@ def _drop_from(rounds: Rounds, length: int, reason: str) -> None:
     """Measure only lengths below one that this machine cannot hold; say so."""
     rounds.allowed = tuple(allowed for allowed in rounds.allowed if allowed < length)
     message = f"lengths from {length} tokens on are not measured: {reason}"
-    rounds.notices.append(Notice(code="lengths_dropped", message=message))
+    rounds.notices.append(Notice(kind="lengths_dropped", detail=message))
     if not rounds.allowed:
         raise MeasureError(f"not one length can be measured: {reason}")
 
@@ -275,5 +274,4 @@ def drop_series(rounds: Rounds, series: str, reason: str, *, instead: str = LOST
     rounds.series = tuple((arm, name) for arm, name in rounds.series if load_of(name) != load)
     if not any(arm == "load" for arm, _ in rounds.series):
         raise MeasureError(reason)
-    message = f"{load}: {instead}: {reason}"
-    rounds.notices.append(Notice(code=SERIES_FAILED, message=message))
+    rounds.notices.append(Notice(kind=SERIES_FAILED, series=load, detail=f"{instead}: {reason}"))

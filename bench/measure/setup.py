@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.catalog.models.resolve import Model, resolve_model
-from bench.record.notices import Notice
+from bench.record.notices import BACKEND_UNAVAILABLE, Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, require_lengths
 from bench.record.run import SeriesInfo
 from kvio.backends import BackendKind, find_backend
@@ -18,7 +18,6 @@ from kvio.layout.planes import KVLayout
 from kvio.layout.presets import adapt_preset, find_preset
 from kvio.protocol import Unavailable, most_reads
 
-SKIPPED = "skipped"
 NEEDS_GPU = Unavailable("it reads into a GPU, and the device asked for is the CPU", "--device cuda")
 
 
@@ -34,12 +33,12 @@ def drop_unavailable_backends(plan: Plan, data_dir: Path) -> tuple[Plan, tuple[N
     """
     missing = _probe(plan, data_dir) if data_dir.is_dir() else {}
     notices = tuple(
-        Notice(code=SKIPPED, message=f"{name} skipped: {why.reason}; try: {why.remedy}", suspect=False)
+        Notice(kind=BACKEND_UNAVAILABLE, series=name, detail=f"unavailable: {why.reason}; try: {why.remedy}")
         for name, why in missing.items()
     )
     left = tuple(load for load in plan.loads if load.backend not in missing)
     if not left:
-        raise PlanError("nothing is left to measure: " + "; ".join(notice.message for notice in notices))
+        raise PlanError("nothing is left to measure: " + "; ".join(notice.text for notice in notices))
     return plan.model_copy(update={"loads": left}), notices
 
 

@@ -244,16 +244,18 @@ class ChunkPlacement:
                     depot.withdraw()
 
     def withdraw(self) -> tuple[Notice, ...]:
-        """Empty every depot that was begun, once; a notice for each that could not be emptied."""
-        notices = []
+        """Empty every depot that was begun, once; a notice of what could not be removed."""
+        errors = []
         while self._begun:
             depot = self._begun.pop()
             try:
                 depot.withdraw()
             except KVIOError as error:
-                message = f"objects were left behind, the next run here removes them: {error}"
-                notices.append(Notice(code="objects_left", message=message, suspect=False))
-        return tuple(notices)
+                errors.append(str(error))
+        if not errors:
+            return ()
+        detail = f"objects remain, and the next run here removes them: {'; '.join(errors)}"
+        return (Notice(kind="objects_left", detail=detail),)
 
 
 def _place_all(

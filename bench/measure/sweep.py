@@ -91,7 +91,7 @@ def resume_sweep(folder: Path, *, data_dir: Path, hooks: SweepHooks, until: NewL
 
 def _show(notices: Sequence[Notice], observer: Observer) -> None:
     for notice in notices:
-        observer.on_notice(notice.message)
+        observer.on_notice(notice.text)
 
 
 def _carry_out(state: SweepState, hooks: SweepHooks) -> None:
@@ -105,7 +105,7 @@ def _carry_out(state: SweepState, hooks: SweepHooks) -> None:
     except MeasureError as error:
         if not (state.earlier or state.has_measured):
             raise
-        failed = Notice(code="failed", message=str(error))
+        failed = Notice(kind="failed", detail=str(error))
         state.run = state.run.model_copy(update={"notices": (*state.run.notices, failed)})
     finally:
         state.finish(ended)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.measure.conditions.header import found_in_rounds, keep_latest, notice_other_work, notice_repeats
+from bench.measure.conditions.header import found_in_rounds, notice_other_work, notice_repeats
 from bench.measure.conditions.interference import InterferenceMonitor
 from bench.measure.rounds import Rounds
 from bench.measure.session import MeasurementSession
 from bench.measure.setup import ResolvedPlan
-from bench.record.notices import Notice
+from bench.record.notices import Notice, keep_latest
 from bench.record.run import RunRecord, write_run
 from bench.record.sample import Sample
 
@@ -78,9 +78,9 @@ class SweepState:
             self.write_header((*repeats, *left))
 
     def write_header(self, more: Sequence[Notice] = ()) -> None:
-        """Write the header with the latest notice of each kind and series."""
+        """Write the header: the notices of earlier parts, and the latest of each kind and series of this one."""
         rounds = self.rounds.notices if self.rounds else ()
         before = None if self.has_measured or self.run is self.before else self.before
         earlier = () if before is None else found_in_rounds(before)
-        notices = (*earlier, *self.run.notices, *rounds, *more)
-        write_run(self.folder, self.run.model_copy(update={"notices": keep_latest(notices)}))
+        notices = dict.fromkeys((*earlier, *self.run.notices, *keep_latest((*rounds, *more))))
+        write_run(self.folder, self.run.model_copy(update={"notices": tuple(notices)}))

@@ -13,10 +13,11 @@ from bench.estimate.results import Crossing, Estimate, Kind, Point, SweetSpot, V
 from bench.estimate.sweet_spots import round_up
 from bench.predict.bounded import Pick
 from bench.predict.cost_model import TimeModel
+from bench.record.notices import Notice
 
 STEPS_PER_DOUBLING = 8  # of the grid that is searched for sign changes; windows and kernels change slower
 SHORTEST = 64
-MODELLED = "modelled: nothing was measured"
+MODELLED = Notice(kind="modelled", detail="nothing was measured")
 UNDECIDED = "undecided"
 TINY = 1e-15  # a tie counts as recompute
 Gap = Callable[[float], float]
@@ -185,7 +186,7 @@ def _spot(model: TimeModel, kind: Kind, searched: tuple[int, int], *, chunk_toke
         export_tokens=exported,
         sensitivity={f"{scale:g}x": _single(make_gap(scale=scale), searched) for scale in SCALES},
         reason=f"modelled between {searched[0]:,} and {searched[1]:,} tokens",
-        notices=(MODELLED, *(f"{UNDECIDED}: {name} within the bounds too" for name in doubts)),
+        notices=(MODELLED, *(Notice(kind=UNDECIDED, detail=name) for name in doubts)),
     )
 
 

@@ -19,12 +19,14 @@ from pydantic import (
 )
 
 from bench.record.atomic_write import write_text_safely, writing_results
-from bench.record.notices import Notice
+from bench.record.notices import Notice, upgrade_notice
 from bench.record.plan import Plan
 from bench.record.read_setting import SettingSearch
 from bench.record.sample import MAX_BYTES, SCHEMA, RecordError
 from bench.record.validate import InputError
 from kvio.protocol import MEMORY_FILE_SYSTEMS
+
+SCHEMA_OF_NOTICES = 5  # older headers have a code and a message that begins with the series
 
 
 def _require_scalars(settings: dict[str, Any]) -> dict[str, Any]:
@@ -141,11 +143,23 @@ def read_run(folder: Path) -> RunRecord:
     if number > SCHEMA:
         raise RecordError(f"{path}: schema {number} is newer than {SCHEMA}; use a newer kvcross to read it")
     try:
-        return RunRecord.model_validate({**content, "schema_number": SCHEMA})
+        return RunRecord.model_validate(_upgrade(content, number))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise RecordError(f"{path}: {where}: {first['msg']}") from None
+
+
+def _upgrade(content: dict[str, Any], number: int) -> dict[str, Any]:
+    """The header as the current schema has it; anything malformed is left to the validation."""
+    series, notices = content.get("series"), content.get("notices")
+    if number < SCHEMA_OF_NOTICES and isinstance(series, dict) and isinstance(notices, list):
+        notices = [
+            new
+            for old in notices
+            for new in (upgrade_notice(old, series) if isinstance(old, dict) else [old])
+        ]
+    return {**content, "notices": notices or (), "schema_number": SCHEMA}
 
 
 def _read_schema(path: Path, content: object) -> int:

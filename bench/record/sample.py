@@ -10,7 +10,7 @@ from kvio.protocol import PROVING_SHARE, CacheState
 ArmName = Literal["recompute", "load", "hybrid", "gemm"]
 
 MAX_BYTES = 1e15  # beyond any host's memory
-SCHEMA = 4
+SCHEMA = 5
 # schema that a column of samples.csv came with; files of older ones lack it
 SINCE = {"load_fraction": 2}
 

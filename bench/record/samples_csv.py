@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from bench.record.atomic_write import write_text_safely, writing_results
-from bench.record.notices import Notice
+from bench.record.notices import OLD_CODES, Notice
 from bench.record.sample import (
     CASE_COLUMNS,
     COLUMN_TYPES,
@@ -107,7 +107,7 @@ def parse_cell(text: str, hint: object) -> object:
     if hint is float or hint is int:
         return hint(text)
     if "tuple" in described:
-        return tuple(text.split(";")) if text else ()
+        return tuple(OLD_CODES.get(code, code) for code in text.split(";")) if text else ()
     words = list(_words(hint))
     if text == "" and hint is not str and get_origin(hint) is not Literal:
         return None
@@ -259,9 +259,7 @@ def read_samples(folder: Path, *, may_be_empty: bool = False) -> tuple[list[Samp
     except RowError as error:
         raise RecordError(f"{path}: {error}") from None
     if whole != text:
-        notices = (
-            Notice(code="half_line", message="the last row was half written and dropped", suspect=False),
-        )
+        notices = (Notice(kind="half_line", detail="the last row was incomplete and dropped"),)
     if not whole and not may_be_empty:
         raise RecordError(
             f"{path}: empty, without even the row that names its columns, so nothing can be derived; "

@@ -106,7 +106,7 @@ def _crossover_row(spot: SweetSpot, number: int, crossing: Crossing | None) -> R
         "measured_to_tokens": high,
         **_sensitivity_cells(spot),
         "reason": spot.reason,
-        "notices": "; ".join(spot.notices),
+        "notices": "; ".join(f"{notice.kind}: {notice.detail}" for notice in spot.notices),
     }
 
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bench.estimate.results import Analysis, SweetSpot
 from bench.estimate.tiers import TierTable, make_tiers
 from bench.record.atomic_write import write_text_safely
-from bench.record.notices import explain
+from bench.record.notices import kind_of
 from bench.record.run import RunRecord
 from bench.record.sample import Sample
 from bench.record.units import (
@@ -28,7 +28,7 @@ from bench.record.units import (
 from bench.report import provenance as origin
 from bench.report.figures import tiers_figure
 from bench.report.figures.crossover_figure import NARROW_INCHES, figure_content
-from bench.report.notice_text import format_notices, harmless_codes
+from bench.report.notice_text import format_notices
 from bench.report.run_facts import (
     arm_label,
     device_name,
@@ -211,9 +211,10 @@ def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) 
     for notices in said:
         for code, messages in notices.items():
             found.setdefault(code, {}).update(dict.fromkeys(messages))
-    harmless = harmless_codes(run)
     lines = [
-        NoticeLine(printable(code), printable("; ".join(messages)), explain(code), code not in harmless)
+        NoticeLine(
+            printable(code), printable("; ".join(messages)), kind_of(code).meaning, kind_of(code).suspect
+        )
         for code, messages in found.items()
     ]
     return tuple(sorted(lines, key=lambda line: not line.suspect))
@@ -222,7 +223,7 @@ def notice_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) 
 def suspect_lines(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> tuple[str, ...]:
     """What each suspect code means, once: those that a footnote of the table explains are left to it."""
     said = {code for point in analysis.points for code in point.notices}
-    said -= {notice.code for notice in run.notices}  # the footnote then says what happened, not what it means
+    said -= {notice.kind for notice in run.notices}  # the footnote then says what happened, not what it means
     lines = [line for line in notice_lines(run, samples, analysis) if line.suspect and line.code not in said]
     return tuple(f"suspect: {line.code}: {line.explanation}" for line in lines)
 

@@ -18,25 +18,23 @@ COUNTED_BACKENDS = frozenset(
 )
 MEMORY_BACKENDS = frozenset({"null", "simulated", "hostmem", "hostmem-pinned"})
 
-NOTICES = {
-    "not_cold": "the bytes did not come from the device: the page cache had them",
-    "partly_warm": "a part of the bytes was in the page cache before the read",
-    "below_page_cache": "the kernel fetched bytes that the device did not read: a cache lies between",
-    "partly_counted": "the kernel fetched only a part of the bytes for this process: the page cache had the rest by then, "
-    "as when somebody else reads the same files",
-    "counters_missing": "no counter of the kernel vouches for these reads: it has none that counts on this storage (a loop "
-    "device, some file systems), or somebody else fetched the bytes",
-    "device_counter_missing": "no device counter to confirm the process counter with",
-    "residency_unknown": "neither cachestat nor mincore told what was in the page cache before the read",
-    "direct_not_honoured": "O_DIRECT was asked for and accepted, but the page cache served or kept the bytes",
-    "repeated": "the same bytes were read more than once, so that a cache served all but the first",
-    "server_caches_unknown": "server's caches unknown: it may have had the bytes in memory, or not",
-    "link_rate_unknown": "the speed of the way to the server is not known, so no rate can be called implausible",
-    "device_in_memory": "the device below is itself memory, so that no read of it is cold",
-    "device_on_network": "the device below is on a network: a server there may have had the bytes in memory, or not",
-    "device_virtual": "no hardware is known below the device, and what serves it may have had the bytes in memory, or not",
-    "nothing_read": "there was no payload to read, so nothing to prove",
-    **PATH_NOTICES,
+# codes of what speaks against a read
+NOTICES = PATH_NOTICES | {
+    "not_cold",
+    "partly_warm",
+    "below_page_cache",
+    "partly_counted",
+    "counters_missing",
+    "device_counter_missing",
+    "residency_unknown",
+    "direct_not_honoured",
+    "repeated",
+    "server_caches_unknown",
+    "link_rate_unknown",
+    "device_in_memory",
+    "device_on_network",
+    "device_virtual",
+    "nothing_read",
 }
 
 
@@ -114,7 +112,7 @@ def prove_cache_state(
     num_files: int = 1,
     unproved: str | None = None,
 ) -> tuple[CacheState, tuple[str, ...]]:
-    """What the counters prove about one read, and codes (keys of `NOTICES`) of what speaks against it.
+    """What the counters prove about one read, and codes (of `NOTICES`) of what speaks against it.
 
     Args:
         asked_direct: the files were opened with O_DIRECT.

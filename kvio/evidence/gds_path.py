@@ -7,22 +7,8 @@ from typing import TypeVar
 PROVING_SHARE = 0.98  # of the payload, as in kvio.evidence.cold_evidence
 NVFS_UNIT_BYTES = 2**20  # nvidia-fs says whole MiB: nvfs_stats_show() of github.com/NVIDIA/gds-nvidia-fs
 
-PATH_NOTICES = {
-    "kvikio_fell_back": "cuFile was asked for, and kvikio read through POSIX calls all the same",
-    "kvikio_partly_posix": "kvikio read a part through POSIX calls and a part through cuFile",
-    "kvikio_unseen": "kvikio's monitor did not see these reads, so nothing says who carried them",
-    "kvikio_errors": "kvikio counted failed reads",
-    "cufile_fell_back": "cuFile read through POSIX calls inside itself: the bytes went through host memory",
-    "cufile_partly_posix": "cuFile read a part through POSIX calls inside itself",
-    "cufile_two_ways": "cuFile used both nvidia-fs and P2PDMA",
-    "cufile_rerouted": "cuFile routed reads through another GPU (dynamic routing)",
-    "cufile_unaligned": "reads were not aligned to 4 KiB: cuFile took a detour for them",
-    "cufile_errors": "cuFile counted failed reads",
-    "cufile_unseen": "neither cuFile's statistics (level 3, libcufile 1.15 on) nor nvidia-fs counted these reads",
-    "cufile_disagrees": "cuFile's counters contradict one another: its library and its bindings may differ in version",
-    "nvfs_disagrees": "cuFile says nvidia-fs carried the bytes, nvidia-fs's own counter says it did not",
-    "drive_idle": "the drive read less than was delivered: a cache answered, so there was no DMA from the drive",
-}
+# codes of what speaks against a path
+PATH_NOTICES = frozenset({"gds_fell_back", "gds_mixed_paths", "gds_unproven", "gds_errors"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +104,7 @@ class PathEvidence:
 
 
 def decide_path(evidence: PathEvidence, *, compat: bool) -> tuple[str, tuple[str, ...]]:
-    """The path, and codes (keys of `PATH_NOTICES`) of what speaks against it.
+    """The path, and codes (of `PATH_NOTICES`) of what speaks against it.
 
     One of gds-p2pdma, gds-nvfs, cufile-compat, kvikio-compat; with "-unverified" (of the way that was asked
     for) where the counters are silent, contradict one another or say that there was more than one.
@@ -129,13 +115,13 @@ def decide_path(evidence: PathEvidence, *, compat: bool) -> tuple[str, tuple[str
     unverified = "kvikio-compat-unverified" if compat else "gds-unverified"
     kvikio = evidence.kvikio
     if kvikio is None or not evidence.covers(kvikio.posix_bytes + kvikio.gds_bytes):
-        return unverified, ("kvikio_unseen",)
+        return unverified, ("gds_unproven",)
     if kvikio.num_errors:
-        return unverified, ("kvikio_errors",)
+        return unverified, ("gds_errors",)
     if not kvikio.gds_bytes:
-        return "kvikio-compat", () if compat else ("kvikio_fell_back",)
+        return "kvikio-compat", () if compat else ("gds_fell_back",)
     if kvikio.posix_bytes:
-        return unverified, ("kvikio_partly_posix",)
+        return unverified, ("gds_mixed_paths",)
     return _decide_cufile(evidence, evidence.cufile)
 
 
@@ -145,13 +131,13 @@ def _decide_cufile(evidence: PathEvidence, cufile: CuFileReads | None) -> tuple[
         if evidence.nvfs_bytes is not None and evidence.covers(evidence.nvfs_bytes + NVFS_UNIT_BYTES):
             path, against = "gds-nvfs", list(_against_drive(evidence))
         else:
-            path, against = "gds-unverified", ["cufile_unseen"]
+            path, against = "gds-unverified", ["gds_unproven"]
     else:
         path = _name_path(cufile)
         against = [*_against_cufile(cufile), *_against_kernel(evidence, path)]
     if path == "cufile-compat" and not against:
-        return path, ("cufile_fell_back",)
-    return ("gds-unverified", tuple(against)) if against else (path, ())
+        return path, ("gds_fell_back",)
+    return ("gds-unverified", tuple(dict.fromkeys(against))) if against else (path, ())
 
 
 def _name_path(cufile: CuFileReads) -> str:
@@ -162,30 +148,29 @@ def _name_path(cufile: CuFileReads) -> str:
 
 def _against_cufile(cufile: CuFileReads) -> Iterator[str]:
     by_dma = cufile.num_p2p + cufile.num_nvfs
-    if abs(cufile.num_bytes - cufile.gpu_bytes) > (1 - PROVING_SHARE) * cufile.num_bytes:
-        yield "cufile_disagrees"
-    elif not by_dma and not cufile.num_posix:
-        yield "cufile_unseen"
+    disagree = abs(cufile.num_bytes - cufile.gpu_bytes) > (1 - PROVING_SHARE) * cufile.num_bytes
+    if disagree or not (by_dma or cufile.num_posix):
+        yield "gds_unproven"
     if cufile.num_posix and by_dma:
-        yield "cufile_partly_posix"
+        yield "gds_mixed_paths"
     if cufile.num_p2p and cufile.num_nvfs:
-        yield "cufile_two_ways"
+        yield "gds_mixed_paths"
     if cufile.num_unaligned and by_dma:
-        yield "cufile_unaligned"
+        yield "gds_mixed_paths"
     if cufile.num_rerouted and by_dma:
-        yield "cufile_rerouted"
+        yield "gds_mixed_paths"
     if cufile.num_errors:
-        yield "cufile_errors"
+        yield "gds_errors"
 
 
 def _against_kernel(evidence: PathEvidence, path: str) -> Iterator[str]:
     nvfs = evidence.nvfs_bytes
     if path == "gds-nvfs" and nvfs is not None and not evidence.covers(nvfs + NVFS_UNIT_BYTES):
-        yield "nvfs_disagrees"
+        yield "gds_unproven"
     if path != "cufile-compat":
         yield from _against_drive(evidence)
 
 
 def _against_drive(evidence: PathEvidence) -> Iterator[str]:
     if evidence.device_bytes is not None and not evidence.covers(evidence.device_bytes):
-        yield "drive_idle"
+        yield "gds_unproven"

@@ -154,9 +154,9 @@ def test_a_prefix_of_9_tokens_loads_8_and_steps_once(make_arm: ArmMaker) -> None
 
 
 def test_what_speaks_against_the_data_path_is_a_notice_of_the_sample(make_arm: ArmMaker) -> None:
-    arm = make_arm(FakeEvidence(against=("cufile_fell_back",)))
+    arm = make_arm(FakeEvidence(against=("gds_fell_back",)))
     arm.prepare(_case(9))
-    assert arm.run(_case(9)).notices == ("counted", "cufile_fell_back")
+    assert arm.run(_case(9)).notices == ("counted", "gds_fell_back")
 
 
 def test_a_partly_needed_chunk_is_read_whole_counted_in_part_and_verified(make_arm: ArmMaker) -> None:

@@ -219,7 +219,7 @@ def test_kinds_and_sizes_are_known_before_anything_is_built() -> None:
 
 
 def test_attention_falls_back_to_eager_only_with_a_notice() -> None:
-    assert build_small("gpt_oss", layers=[0]).notices == ("attention_eager", "moe_random_routing")
+    assert build_small("gpt_oss", layers=[0]).notices == ("attention_unfused", "moe_random_routing")
     assert build_small("qwen3", layers=[0]).notices == ()
     with pytest.raises(
         UnsupportedArchitectureError, match="Gemma2ForCausalLM does not run with attention=sdpa"

@@ -146,7 +146,7 @@ def evil_changes() -> dict[str, object]:
         "storage": {"name": EVIL},
         "software": {EVIL: EVIL},
         "series": series,
-        "notices": (Notice(code=EVIL, message=EVIL), Notice(code="skipped", message=EVIL, suspect=False)),
+        "notices": (Notice(kind=EVIL, detail=EVIL), Notice(kind="backend_unavailable", detail=EVIL)),
         "checks": {EVIL: {EVIL: EVIL, "message": EVIL, "passed": False}},
     }
 
@@ -180,7 +180,7 @@ def test_compare_ends_with_3_only_where_something_is_suspect(tmp_path: Path) -> 
     first, second = write_sweep(tmp_path / "a"), write_sweep(tmp_path / "b")
     assert invoke(compare.compare, first, second)[0] == 0
     header = json.loads((second / "run.json").read_text())
-    header["notices"] = [{"code": "wrong_answer", "message": "logits differ"}]
+    header["notices"] = [{"kind": "wrong_answer", "detail": "logits differ"}]
     (second / "run.json").write_text(json.dumps(header))
     code, said = invoke(compare.compare, first, second)
     assert (code, "wrong_answer" in said) == (3, True)

@@ -16,6 +16,7 @@ from bench.cli.predict_command import predict
 from bench.estimate.results import Crossing, Estimate, SweetSpot
 from bench.predict.published import PUBLISHED
 from bench.predict.sweep_model import usable_points
+from bench.record.notices import Notice
 from bench.record.run import read_run
 from bench.record.samples_csv import read_samples
 from bench.report.text.prediction_text import format_spot
@@ -208,7 +209,7 @@ def test_no_crossing_claims_that_no_bounds_are_known_where_the_times_have_them()
     found = Crossing(Estimate(500.0), (400, 600), load_wins_beyond=True)
     spot = SweetSpot("modelled", "whole", "p50", "crossover", None, (found,), reason="searched")
     assert "load wins beyond, no bounds known" in format_spot(spot, 256)
-    doubted = format_spot(replace(spot, notices=("undecided: load_always_wins within the bounds too",)), 256)
+    doubted = format_spot(replace(spot, notices=(Notice(kind="undecided", detail="load_always_wins"),)), 256)
     assert doubted.endswith("load may win at every length (load wins beyond; searched)")
     bounded = Crossing(Estimate(900.0, 800.0, 1000.0), (800, 1000), load_wins_beyond=True)
     first = replace(found, load_wins_beyond=False)

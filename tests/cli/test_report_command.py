@@ -46,7 +46,7 @@ def test_a_budget_too_small_for_the_first_samples_is_a_usage_error(
     code: str, state: str, expected: int, tmp_path: Path
 ) -> None:
     SampleWriter(tmp_path).close()
-    write_run(tmp_path, make_run(state=state, notices=(Notice(code=code, message="the budget ended"),)))
+    write_run(tmp_path, make_run(state=state, notices=(Notice(kind=code, detail="the budget ended"),)))
     with pytest.raises(typer.Exit) as ended:
         finish(tmp_path)
     assert ended.value.exit_code == expected

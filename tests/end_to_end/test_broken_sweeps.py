@@ -75,7 +75,7 @@ def test_a_way_to_load_that_cannot_be_opened_any_more_is_left_out_and_the_others
     hooks = SweepHooks(policy=three_rounds, search=search_settings, observer=Breaking(lose_a_store))
     folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks)
     run, (samples, _) = read_run(folder), read_samples(folder)
-    (said,) = (notice.message for notice in run.notices if notice.code == "series_failed")
+    (said,) = (notice.text for notice in run.notices if notice.kind == "series_failed")
     lost = said.partition(":")[0]
     assert run.state == "complete"
     assert "was left out from then on: round 2: " in said
@@ -143,7 +143,7 @@ def test_a_folder_whose_disk_did_not_even_take_the_columns_is_gone_on_with(tmp_p
     assert read_samples(tmp_path, may_be_empty=True) == ([], ())
     (tmp_path / "samples.csv").write_text("round,ord")
     samples, notices = read_samples(tmp_path, may_be_empty=True)
-    assert (samples, [notice.code for notice in notices]) == ([], ["half_line"])
+    assert (samples, [notice.kind for notice in notices]) == ([], ["half_line"])
 
 
 def test_the_policy_is_told_which_ways_to_load_are_left(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_half_written_row_becomes_a_notice_of_the_run(tmp_path: Path) -> None:
         stream.write("7,1,0,")
     run, samples = open_results(folder)
     assert len(samples) == 6 * 2 * 7 * 2
-    assert [notice.code for notice in run.notices] == ["half_line"]
+    assert [notice.kind for notice in run.notices] == ["half_line"]
 
 
 def test_the_crossover_notebook_shows_the_tiers_of_several_ways_to_load(

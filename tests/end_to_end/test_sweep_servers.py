@@ -73,7 +73,7 @@ def test_a_sweep_through_s3_says_what_it_cannot_know_and_leaves_nothing(
     run = read_run(folder)
     assert run.checks["answer:s3/best"]["passed"] is True
     assert run.checks["answer:s3/best"]["control_difference"] > 1
-    said = {notice.code: notice.message for notice in run.notices}
+    said = {notice.kind: notice.text for notice in run.notices}
     assert said["server_caches_unknown"].startswith("s3/best: server's caches unknown")
     assert "no rate can be called implausible" in said["link_rate_unknown"]
     assert storage_name(run, "s3/best") == f"bucket {server.bucket} at {server.endpoint}"
@@ -235,7 +235,7 @@ def test_a_store_that_dies_in_mid_sweep_is_left_out_and_the_files_are_measured_o
     (folder,) = (path.parent for path in (tmp_path / "results").glob("*/*/*/run.json"))
     run, (samples, _) = read_run(folder), read_samples(folder)
     assert run.state == "complete"
-    (notice,) = (one for one in run.notices if one.code == "series_failed")
-    assert notice.message.startswith("mooncake/mooncake: could not be read any more and was left out")
+    (notice,) = (one for one in run.notices if one.kind == "series_failed")
+    assert notice.text.startswith("mooncake/mooncake: could not be read any more and was left out")
     assert {s.case.series for s in samples if s.round == 3 and s.case.arm == "load"} == {"posix/mooncake"}
     assert list((tmp_path / "results" / "scratch").iterdir()) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench.record.notices import KINDS
 from bench.record.run import read_run
 from bench.record.samples_csv import read_samples
 from tests.helpers.commands import ROOT, call_bench, run_bench
@@ -336,7 +337,7 @@ def test_the_closing_text_says_what_each_suspect_code_means(tmp_path: Path) -> N
     folder = tmp_path / "copy"
     shutil.copytree(reference, folder)
     header = json.loads((folder / "run.json").read_text())
-    header["notices"] = [{"code": "half_line", "message": "half a line was dropped", "suspect": True}]
+    header["notices"] = [{"code": "busy_machine", "message": "half of it", "suspect": True}]
     (folder / "run.json").write_text(json.dumps(header))
     said = call_bench("report", str(folder), cwd=tmp_path).stdout
-    assert said.count("suspect: half_line: The run was killed in mid-write; whole rows were kept.\n") == 1
+    assert said.count(f"suspect: busy_machine: {KINDS['busy_machine'].meaning}\n") == 1

@@ -271,6 +271,6 @@ def test_a_fit_that_crosses_outside_the_interval_is_noticed() -> None:
     differ = Crossing(Estimate(1500.0, 1450.0, 1550.0), (1024, 2048), True)
     assert describe_disagreement(RECOMPUTE, LOAD, agree) is None
     assert describe_disagreement(RECOMPUTE, LOAD, differ) == (
-        "fit_disagrees: the fitted curves cross at 1760 tokens, the measured points at 1500 (1450 to 1550)"
+        "the fitted curves cross at 1760 tokens, the measured points at 1500 (1450 to 1550)"
     )
     assert "never cross" in str(describe_disagreement(LOAD, LOAD, differ))

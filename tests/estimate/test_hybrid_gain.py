@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, Estimate, HybridCurve, HybridPoint
+from bench.record.notices import Notice
 from bench.record.plan import Plan
 from bench.record.run import RunRecord, SeriesInfo
 from bench.record.sample import Case, Outcome, Sample
@@ -91,9 +92,7 @@ def test_hybrid_samples_are_held_to_the_proofs_of_load_samples() -> None:
     samples = _samples(256, [(3.0, 2.0, 1.6)] * 3, cache_state="warm")
     (curve,) = analyse(_run(), samples).hybrids
     assert curve.points == ()
-    assert curve.notices == (
-        "not_cold: 3 of 3 samples were not proved cold or direct as asked and are left out",
-    )
+    assert [(n.kind, n.detail.startswith("3 of 3")) for n in curve.notices] == [("not_cold", True)]
     unread = {"cache_state": None, "data_path": None, "verified": None, "num_bytes": 0}
     point = _point(_samples(64, [(1.0, 2.0, 1.1)] * 3, fraction=0.0, **unread))
     assert (point.load_fraction, point.num_rounds) == (0.0, 3)
@@ -156,9 +155,9 @@ def test_one_sentence_says_where_hybrid_wins_by_how_much_at_the_longest_and_what
         "Hybrid by posix, best layout surely beats the better arm alone at 1 of 2 lengths, at 1,024 tokens; "
         "1.50 × as fast as load at 8,192 tokens (no interval) (suspect: not_cold).",
     )
-    assert describe_hybrids(RUN, _with(points=(), notices=("not_cold: 3 of 3 samples",))) == (
-        "Hybrid by posix, best layout: nothing measured (not_cold: 3 of 3 samples).",
-    )
+    assert describe_hybrids(
+        RUN, _with(points=(), notices=(Notice(kind="not_cold", detail="3 of 3 samples"),))
+    ) == ("Hybrid by posix, best layout: nothing measured (not_cold: 3 of 3 samples).",)
     assert describe_hybrids(RUN, replace(ANALYSIS, hybrids=())) == ()
 
 

@@ -181,7 +181,7 @@ def make_analysis(samples: Sequence[Sample], **changes: object) -> Analysis:
 
 def make_notice(code: str = "drift_load", message: str = "load got 9 % slower over the sweep") -> Notice:
     """A notice that makes the run suspect."""
-    return Notice(code=code, message=message)
+    return Notice(kind=code, detail=message)
 
 
 RESULTS = ROOT / "results"

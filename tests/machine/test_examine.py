@@ -115,9 +115,7 @@ def test_on_tmpfs_nothing_is_cold_and_the_doctor_says_why() -> None:
     assert found["storage"].status == "warning"
     assert "nothing there is ever cold" in found["storage"].what
     assert found["cold reads"].status == "skipped"
-    assert found["direct reads"].what.startswith(
-        "a probing read was warm: O_DIRECT was asked for and accepted"
-    )
+    assert "O_DIRECT" in found["direct reads"].what
     assert found["read limit"].status == "skipped"
     assert found["counters"].status == "warning"
 

@@ -12,12 +12,10 @@ from bench.cli.options import parse_options
 from bench.machine.doctor.examine import try_backend
 from bench.measure.setup import drop_unavailable_backends
 from bench.record.plan import LoadSpec, Plan, PlanError
-from bench.report.notice_text import harmless_codes
 from kvio.backends import BACKENDS
 from kvio.backends.selftest import run_trial
 from kvio.errors import UserError
 from kvio.protocol import Unavailable
-from tests.helpers.sweeps import make_run
 
 WHY = Unavailable("its package is not installed", "pip install tape")
 
@@ -49,8 +47,8 @@ def test_what_cannot_be_used_is_left_out_and_said(
     )
     assert plan.loads == (LoadSpec(),)
     (notice,) = notices  # once, however many layouts
-    assert notice.message == "tape skipped: its package is not installed; try: pip install tape"
-    assert (notice.code, notice.suspect) == ("skipped", False)
+    assert notice.text == "tape: unavailable: its package is not installed; try: pip install tape"
+    assert (notice.kind, notice.suspect) == ("backend_unavailable", False)
     assert _broken_backend == [(tmp_path, {"speed": "9"})]
 
 
@@ -59,15 +57,13 @@ def test_what_reads_into_a_gpu_is_skipped_where_the_cpu_was_asked_for(tmp_path: 
     plan = Plan(model="qwen3-8b", device="cpu", loads=loads)
     left, (notice,) = drop_unavailable_backends(plan, tmp_path)
     assert left.loads == (LoadSpec(),)
-    assert notice.message == (
-        "hostmem-pinned skipped: it reads into a GPU, and the device asked for is the CPU; try: --device cuda"
+    assert notice.text == (
+        "hostmem-pinned: unavailable: it reads into a GPU, and the device asked for is the CPU; try: --device cuda"
     )
 
 
 def test_nothing_left_to_measure_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(
-        PlanError, match=r"nothing is left to measure: tape skipped: .*; try: pip install tape"
-    ):
+    with pytest.raises(PlanError, match=r"nothing is left to measure: tape: .*; try: pip install tape"):
         drop_unavailable_backends(_plan(LoadSpec(backend="tape")), tmp_path)
 
 
@@ -82,11 +78,6 @@ def test_nothing_is_tried_in_a_folder_that_is_not_there(
     plan = _plan(LoadSpec(backend="tape"))
     assert drop_unavailable_backends(plan, tmp_path / "gone") == (plan, ())
     assert _broken_backend == []
-
-
-def test_what_was_skipped_does_not_make_the_rest_suspect(tmp_path: Path) -> None:
-    _, notices = drop_unavailable_backends(_plan(LoadSpec(), LoadSpec(backend="tape")), tmp_path)
-    assert "skipped" in harmless_codes(make_run().model_copy(update={"notices": notices}))
 
 
 def test_the_doctor_names_reason_and_remedy(tmp_path: Path) -> None:

@@ -136,8 +136,8 @@ def test_lengths_and_files_are_as_many_as_can_be_placed_in_three_tenths_of_what_
     assert server.held == 15  # what was tried out is not left there
     assert ChunkStore.open(directories["s3/best"]).num_chunks == 15
     (notice,) = rounds.notices
-    assert (notice.code, notice.suspect) == ("files_cut", False)
-    assert notice.message == (
+    assert (notice.kind, notice.suspect) == ("files_cut", False)
+    assert notice.text == (
         "0.00 of 0.01 GB of KV files were written, for that alone takes about 30 s here; prefixes end at 480 tokens for "
         "it, and they are read again sooner; "
         "a longer --budget makes room for more"
@@ -202,7 +202,7 @@ def test_a_server_that_takes_nothing_is_left_out_and_the_others_go_on(tmp_path: 
     )
     assert rounds.series == (("recompute", "recompute"), ("load", "posix/best"))
     assert "posix/best" in directories
-    assert [(notice.code, notice.suspect, notice.message) for notice in rounds.notices] == [
+    assert [(notice.kind, notice.suspect, notice.text) for notice in rounds.notices] == [
         (
             "series_failed",
             True,
@@ -220,7 +220,7 @@ def test_what_every_store_takes_is_charged_once_and_not_to_each_chunk(tmp_path: 
     rounds, server, _ = prepare(tmp_path, left_s=200.0, loads=(S3,), server={"fixed_s": 6.0})
     assert server.placed == [1, 2, 4, 27]  # 60 s, less 6 s, at 2 s for a chunk; two are too few to tell
     assert rounds.allowed[-1] == 864
-    assert "takes about 60 s here" in rounds.notices[0].message
+    assert "takes about 60 s here" in rounds.notices[0].detail
 
 
 def test_chunks_that_go_side_by_side_are_priced_by_twice_as_many_as_do(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_the_header_keeps_the_layers_and_every_round_gets_them(plan: Plan, tmp_p
 
 def test_a_scaling_that_was_never_checked_is_said(plan: Plan) -> None:
     def codes(run: RunRecord) -> list[str]:
-        return [notice.code for notice in run.notices]
+        return [notice.kind for notice in run.notices]
 
     assert codes(_noted(plan, SOME)) == ["scaling_unchecked"]
     assert codes(_noted(plan, SOME, scaling={"relative_error": 0.01})) == []
@@ -190,11 +190,8 @@ def _of_depths(*layers: int) -> list[Sample]:
 def test_pooled_depths_of_older_sweeps_make_the_answer_suspect() -> None:
     samples = _of_depths(4, 3)
     analysis = analyse(make_run(), samples)
-    (said,) = (notice for notice in analysis.notices if notice.startswith("mixed_depths"))
-    assert said == (
-        "mixed_depths: samples of recompute with 3 and 4 layers are pooled, though each depth has a scaling error "
-        "of its own; sweep again to have one"
-    )
+    (said,) = (notice for notice in analysis.notices if notice.kind == "mixed_depths")
+    assert (said.series, "3 and 4 layers" in said.detail) == ("recompute", True)
     assert "mixed_depths" in suspect_codes(make_run(), samples, analysis, series="load-1")
     one = _of_depths(4)
     assert "mixed_depths" not in suspect_codes(make_run(), one, analyse(make_run(), one), series="load-1")

@@ -61,7 +61,7 @@ def _run(*messages: Message) -> Findings:
 
 
 def test_costs_checks_and_notices_are_collected() -> None:
-    notice = Notice(code="slow_dtype", message="slow")
+    notice = Notice(kind="slow_dtype", detail="slow")
     check = CheckDone("dtype", {"ratio": 0.1}, notice)
     findings = _run(check, CaseCost(CASE, wall_s=1.0, seconds=0.5), JobDone())
     assert findings.costs.expected_s(CASE) == 1.0
@@ -243,7 +243,7 @@ def test_a_series_skipped_by_the_preflight_is_named_in_the_header_and_never_meas
     assert findings.skipped == {"hybrid/simulated/best": "needs the whole model"}
     run = note_findings(_run_hybrid(setup), findings)
     assert run.series["hybrid/simulated/best"].skipped == "needs the whole model"
-    assert [(notice.code, notice.message, notice.suspect) for notice in run.notices] == [
+    assert [(notice.kind, notice.text, notice.suspect) for notice in run.notices] == [
         ("series_skipped", "hybrid/simulated/best: skipped: needs the whole model", False)
     ]
     assert note_findings(run, findings).notices == run.notices  # said once, however often it is resumed

@@ -151,10 +151,9 @@ def test_what_broke_in_the_preflight_is_suspect_and_neither_searched_nor_called_
     passed = {name: {"passed": True} for name in ("answer:posix/best", "answer:hybrid/posix/best")}
     findings = Findings(CostBook(lambda case: 1.0), checks=passed, failed={"hostmem/best": "no memory"})
     noted = note_findings(run, findings)
-    said = "its check failed, so it was left out: no memory"
-    assert [(notice.code, notice.suspect, notice.message) for notice in noted.notices] == [
-        ("series_failed", True, f"hostmem/best: {said}"),
-        ("series_failed", True, f"hybrid/hostmem/best: {said}"),
+    assert [(notice.kind, notice.suspect, notice.series) for notice in noted.notices] == [
+        ("series_check_failed", True, "hostmem/best"),
+        ("series_check_failed", True, "hybrid/hostmem/best"),
     ]
     assert [name for name, info in noted.series.items() if info.skipped] == [
         "hostmem/best",
@@ -164,7 +163,7 @@ def test_what_broke_in_the_preflight_is_suspect_and_neither_searched_nor_called_
         noted, Findings(CostBook(lambda case: 1.0), checks=passed)
     )  # gone on with: tried again
     assert not any(info.skipped for info in again.series.values())
-    assert [(notice.code, notice.message.partition(":")[0]) for notice in again.notices] == [
+    assert [(notice.kind, notice.series) for notice in again.notices] == [
         ("answer_unchecked", "hostmem/best"),
         ("answer_unchecked", "hybrid/hostmem/best"),
     ]
@@ -223,7 +222,7 @@ def test_a_search_that_dies_is_suspect_and_does_not_end_the_sweep(tmp_path: Path
     assert {name: (one.chosen, one.reason) for name, one in run.searches.items()} == {
         "posix/best": (None, reason)
     }
-    assert [(notice.code, notice.suspect, notice.message) for notice in run.notices] == [
+    assert [(notice.kind, notice.suspect, notice.text) for notice in run.notices] == [
         ("search_failed", True, f"posix/best: {reason}")
     ]
     # it may have read every file before it died

@@ -142,21 +142,23 @@ def test_going_on_with_a_sweep_under_way_is_one_line_and_exit_code_2(
 
 def test_what_a_failed_part_left_out_is_measured_again_and_no_longer_said(tmp_path: Path) -> None:
     stale = [
-        Notice(code="failed", message="round 2: no more disk"),
-        Notice(code="series_failed", message="simulated/best: was left out from then on: round 2: gone"),
-        Notice(code="lengths_dropped", message="lengths from 2048 tokens on are not measured: no memory"),
+        Notice(kind="failed", detail="round 2: no more disk"),
+        Notice(
+            kind="series_failed", series="simulated/best", detail="was left out from then on: round 2: gone"
+        ),
+        Notice(kind="lengths_dropped", detail="lengths from 2048 tokens on are not measured: no memory"),
     ]
-    kept = Notice(code="half_line", message="the last row was half written and dropped", suspect=False)
+    kept = Notice(kind="half_line", detail="the last row was half written and dropped")
     folder = _stopped(tmp_path, state="failed", notices=(*stale, kept))
     resume_sweep(folder, data_dir=tmp_path, hooks=_hooks())
     run = read_run(folder)
     assert run.state == "complete"
-    assert [notice for notice in run.notices if notice.code != "other_revision"] == [kept]
+    assert [notice for notice in run.notices if notice.kind != "other_revision"] == [kept]
     assert {s.case.prefix_tokens for s in read_samples(folder)[0] if s.round == 1} == {512, 2048}
 
 
 def test_a_complete_sweep_is_gone_on_with_where_it_gets_a_longer_budget(tmp_path: Path) -> None:
-    nothing = Notice(code="nothing_measured", message="the budget of 180 s ended before the first sample")
+    nothing = Notice(kind="nothing_measured", detail="the budget of 180 s ended before the first sample")
     folder = _stopped(tmp_path, state="complete", notices=(nothing,))
     for budget_s in (None, PLAN.budget_s):
         with pytest.raises(PlanError, match=r"complete, with a budget of 180 s; a longer --budget goes on"):
@@ -165,7 +167,7 @@ def test_a_complete_sweep_is_gone_on_with_where_it_gets_a_longer_budget(tmp_path
     resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(budget_s=600))
     run = read_run(folder)
     assert (run.state, run.plan.budget_s) == ("complete", 600)
-    assert "nothing_measured" not in {notice.code for notice in run.notices}
+    assert "nothing_measured" not in {notice.kind for notice in run.notices}
     assert {sample.round for sample in read_samples(folder)[0]} == {0, 1}
 
 
@@ -212,7 +214,7 @@ def test_who_else_is_at_work_is_looked_at_again(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sweep, "open_session", open_session)
     monkeypatch.setattr(sweep, "_carry_out", lambda state, hooks: resumed.append(state.run))
     resume_sweep(folder, data_dir=tmp_path, hooks=_hooks())
-    assert [(notice.code, notice.message) for notice in resumed[0].notices] == [
+    assert [(notice.kind, notice.text) for notice in resumed[0].notices] == [
         (
             "busy_machine",
             "other work took 50% of the processor when the sweep was gone on with: expect wide intervals",
@@ -280,8 +282,8 @@ def test_another_revision_of_the_code_goes_on_and_makes_the_answer_suspect(
     run: RunRecord, setup: ResolvedPlan, tmp_path: Path
 ) -> None:
     (notice,) = require_same(tmp_path, run, setup, tmp_path)
-    assert (notice.code, notice.suspect) == ("other_revision", True)
-    assert "at aaaaaaaaaaaa, " in notice.message
+    assert (notice.kind, notice.suspect) == ("other_revision", True)
+    assert "at aaaaaaaaaaaa, " in notice.text
 
 
 def test_the_same_commit_is_the_same_code_unless_something_was_not_committed() -> None:
@@ -311,12 +313,14 @@ def test_the_header_of_a_resumed_sweep_keeps_that_its_code_changed(tmp_path: Pat
     changed = {**begun.software, "git": {"commit": "b" * 40, "dirty": False}}
     write_run(folder, begun.model_copy(update={"state": "interrupted", "software": changed}))
     resume_sweep(folder, data_dir=tmp_path, hooks=hooks)
-    assert "other_revision" in {notice.code for notice in read_run(folder).notices}
+    assert "other_revision" in {notice.kind for notice in read_run(folder).notices}
 
 
-LOST = Notice(code="series_failed", message="simulated/best: could not be read any more: round 1: gone")
-DROPPED = Notice(code="lengths_dropped", message="lengths from 4096 tokens on are not measured: no memory")
-CHECK = Notice(code="series_failed", message="simulated/best: its check failed, so it was left out: gone")
+LOST = Notice(
+    kind="series_failed", series="simulated/best", detail="could not be read any more: round 1: gone"
+)
+DROPPED = Notice(kind="lengths_dropped", detail="lengths from 4096 tokens on are not measured: no memory")
+CHECK = Notice(kind="series_check_failed", series="simulated/best", detail="its check failed: gone")
 
 
 @pytest.mark.parametrize("state", ["complete", "interrupted"])
@@ -357,7 +361,9 @@ def test_what_rounds_had_to_say_stands_until_there_are_new_ones(tmp_path: Path, 
     assert {sample.round for sample in read_samples(folder)[0]} == {0, 1}
 
 
-@pytest.mark.parametrize("code", ["answer_unchecked", "scaling_unchecked", "series_failed"])
+@pytest.mark.parametrize(
+    "code", ["answer_unchecked", "scaling_unchecked", "series_failed", "series_check_failed"]
+)
 def test_a_complete_sweep_is_gone_on_with_for_a_check_that_had_no_time(code: str, tmp_path: Path) -> None:
     folder = run_sweep(PLAN, root=tmp_path / "results", data_dir=tmp_path, hooks=_hooks())
     run, (samples, _) = read_run(folder), read_samples(folder)
@@ -368,7 +374,9 @@ def test_a_complete_sweep_is_gone_on_with_for_a_check_that_had_no_time(code: str
 
     with pytest.raises(PlanError, match="a longer --budget adds nothing"):
         longer(run)
-    open_yet = run.model_copy(update={"notices": (Notice(code=code, message="simulated/best: no time"),)})
+    open_yet = run.model_copy(
+        update={"notices": (Notice(kind=code, series="simulated/best", detail="no time"),)}
+    )
     longer(open_yet)
     with pytest.raises(PlanError, match="a longer --budget goes on with it"):
         longer(open_yet, by_s=0.0)

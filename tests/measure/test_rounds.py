@@ -88,8 +88,8 @@ def test_lengths_that_do_not_fit_are_dropped_with_a_notice(tmp_path: Path) -> No
     source = ScriptedSource(CaseRefused(Case("recompute", "recompute", 400), "out of memory"), JobDone())
     measure_rounds(rounds, source, tmp_path, clock=clock, policy=twice)
     assert asked == [(100, 200, 400), (100, 200)]
-    assert [notice.code for notice in rounds.notices] == ["lengths_dropped", "series_unmeasured"]
-    assert "400 tokens" in rounds.notices[0].message
+    assert [notice.kind for notice in rounds.notices] == ["lengths_dropped", "unmeasured", "unmeasured"]
+    assert "400 tokens" in rounds.notices[0].detail
 
 
 def test_nothing_is_measured_when_the_cheapest_length_does_not_fit(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_budget_that_ends_before_the_first_sample_says_so_and_what_would_do(tm
     clock.advance(8.5)  # preflight and files
     measure_rounds(rounds, _source(clock), tmp_path, clock=clock)
     (notice,) = rounds.notices
-    assert (notice.code, notice.suspect) == ("nothing_measured", True)
-    assert notice.message == (
+    assert (notice.kind, notice.suspect) == ("nothing_measured", True)
+    assert notice.text == (
         "the budget of 10 s ended before the first sample: 8 s went by before the rounds, and 2 series at 100 tokens "
         "take about 2 s a round; try --budget 25s, or --layers fit"
     )
@@ -125,7 +125,7 @@ def _notices_of(sampled: set[str], tmp_path: Path) -> list[tuple[str, bool, str]
     ]
     clock.advance(9.5)
     measure_rounds(rounds, _source(clock), tmp_path, clock=clock)
-    return [(notice.code, notice.suspect, notice.message) for notice in rounds.notices]
+    return [(notice.kind, notice.suspect, notice.text) for notice in rounds.notices]
 
 
 def test_a_budget_that_ends_before_an_arm_was_measured_measured_nothing(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_budget_that_ends_before_an_arm_was_measured_measured_nothing(tmp_path
 
 def test_a_way_to_load_that_the_budget_left_out_is_named(tmp_path: Path) -> None:
     assert _notices_of({"recompute", "posix"}, tmp_path) == [
-        ("series_unmeasured", True, "the budget ended before the first sample of uring")
+        ("unmeasured", True, "uring: the budget ended before its first sample")
     ]
     assert _notices_of({"recompute", "posix", "uring"}, tmp_path) == []
 
@@ -170,7 +170,7 @@ def test_a_way_to_load_that_breaks_is_left_out_and_the_others_go_on(tmp_path: Pa
         rounds, ScriptedSource(SeriesFailed("hybrid/s3/best", "no answer"), JobDone()), tmp_path, clock
     )
     assert asked[1:] == [("recompute", "posix/best")] * 2
-    assert [(notice.code, notice.message) for notice in rounds.notices[:1]] == [
+    assert [(notice.kind, notice.text) for notice in rounds.notices[:1]] == [
         (
             "series_failed",
             "s3/best: could not be read any more and was left out from then on: round 1: no answer",
@@ -231,7 +231,7 @@ def _stopped_after(tmp_path: Path, *messages: Message) -> list[tuple[str, str, b
 
     source = ScriptedSource(*messages, JobStopped())
     measure_rounds(rounds, source, tmp_path, clock=clock, policy=once)
-    return [(notice.code, notice.message, notice.suspect) for notice in rounds.notices]
+    return [(notice.kind, notice.text, notice.suspect) for notice in rounds.notices]
 
 
 def test_a_round_that_had_to_be_ended_makes_the_run_suspect_and_says_where_it_was(tmp_path: Path) -> None:
@@ -243,19 +243,18 @@ def test_a_round_that_had_to_be_ended_makes_the_run_suspect_and_says_where_it_wa
         case=Case("load", "s3/best", 200),
         outcome=Outcome(seconds=1.0),
     )
-    (code, message, suspect), unmeasured = _stopped_after(tmp_path, SampleTaken(sample, 1.0))
+    (code, message, suspect), *unmeasured = _stopped_after(tmp_path, SampleTaken(sample, 1.0))
     assert (code, suspect) == ("round_stopped", True)
     assert message.startswith("round 1: its process did not answer any more after the deadline and was ended")
     assert "samples that it had given: 1, the last of s3/best at 200 tokens" in message
-    assert unmeasured == (
-        "series_unmeasured",
-        "the last round ended before the first sample of recompute, load",
-        True,
-    )
+    assert [(kind, text.partition(":")[0]) for kind, text, _ in unmeasured] == [
+        ("unmeasured", "recompute"),
+        ("unmeasured", "load"),
+    ]
 
 
 def test_a_round_that_never_gave_a_sample_is_said_to(tmp_path: Path) -> None:
-    (code, message, _), _ = _stopped_after(tmp_path)
+    (code, message, _), *_ = _stopped_after(tmp_path)
     assert code == "round_stopped"
     assert (
         "had given: 0; a call far slower than before does that, as on a machine that is busy, or a drive"

@@ -113,7 +113,7 @@ def _sweep(
 
 
 def _told(rounds: Rounds) -> list[tuple[str, bool, str]]:
-    return [(notice.code, notice.suspect, notice.message) for notice in rounds.notices]
+    return [(notice.kind, notice.suspect, notice.text) for notice in rounds.notices]
 
 
 def test_what_is_left_of_a_budget_is_said_when_no_further_round_fits_into_it(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_lengths_that_were_asked_for_and_never_measured_are_named(tmp_path: Path
     assert observer.rounds == [(100, 400)]
     assert _told(rounds) == [
         (
-            "lengths_unmeasured",
+            "unmeasured",
             True,
             "800, 1600 tokens were asked for and not measured: the sweep ended before; a longer --budget has room",
         )
@@ -148,16 +148,14 @@ def test_a_way_to_load_that_a_stopped_round_never_came_to_is_named(tmp_path: Pat
     rounds, _ = _sweep(tmp_path, budget_s=100.0, missing=("uring",), stopped_s=90.0)
     assert [(code, suspect) for code, suspect, _ in _told(rounds)] == [
         ("round_stopped", True),
-        ("series_unmeasured", True),
+        ("unmeasured", True),
     ]
-    assert rounds.notices[-1].message == "the budget ended before the first sample of uring"
+    assert rounds.notices[-1].text == "uring: the budget ended before its first sample"
 
 
 def test_a_way_to_load_that_the_asked_rounds_never_came_to_is_named(tmp_path: Path) -> None:
     rounds, _ = _sweep(tmp_path, budget_s=1000.0, missing=("uring",), num_rounds=1)
-    assert _told(rounds) == [
-        ("series_unmeasured", True, "the last round ended before the first sample of uring")
-    ]
+    assert _told(rounds) == [("unmeasured", True, "uring: the last round ended before its first sample")]
 
 
 PLAN = Plan(
@@ -202,7 +200,9 @@ def test_a_sweep_whose_other_way_to_load_broke_is_gone_on_with(tmp_path: Path) -
     folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=_hooks())
     run = read_run(folder)
     other = SeriesInfo(arm="load", label="other", settings={"skipped": "no answer"})
-    broken = Notice(code="series_failed", message="other: its check failed, so it was left out: no answer")
+    broken = Notice(
+        kind="series_failed", series="other", detail="its check failed, so it was left out: no answer"
+    )
     run = run.model_copy(update={"series": {**run.series, "other": other}})
     _refused(folder, run, "adds nothing")
     _refused(folder, run.model_copy(update={"notices": (broken,)}), "a longer --budget goes on with it")
@@ -281,8 +281,8 @@ class SlowDepots:
 
     def withdraw(self) -> tuple[Notice, ...]:
         run = read_run(self._folder)
-        self.left.append((run.state, [notice.code for notice in run.notices]))
-        return (Notice(code="objects_left", message="no answer", suspect=False),)
+        self.left.append((run.state, [notice.kind for notice in run.notices]))
+        return (Notice(kind="objects_left", detail="no answer"),)
 
 
 def test_a_server_that_hangs_when_its_objects_are_removed_holds_back_no_header(tmp_path: Path) -> None:
@@ -290,11 +290,11 @@ def test_a_server_that_hangs_when_its_objects_are_removed_holds_back_no_header(t
     session: Any = SimpleNamespace(placement=placement, scratch=None)
     state = SweepState(SETUP, session, tmp_path, make_run(plan=SETUP.plan, state="running"))
     state.rounds = make_rounds(VirtualClock(), budget_s=60.0)
-    state.rounds.notices.append(Notice(code="files_cut", message="fewer"))
+    state.rounds.notices.append(Notice(kind="files_cut", detail="fewer"))
     state.finish("complete")
     assert placement.left == [("complete", ["files_cut"])]
     ended = read_run(tmp_path)
-    assert (ended.state, [notice.code for notice in ended.notices]) == (
+    assert (ended.state, [notice.kind for notice in ended.notices]) == (
         "complete",
         ["files_cut", "objects_left"],
     )
@@ -323,7 +323,7 @@ def test_what_a_round_has_to_say_is_written_down_when_it_ends(
         writer=writer,
         observer=SilentObserver(),
         clock=clock,
-        between=lambda: written.extend(notice.code for notice in rounds.notices),
+        between=lambda: written.extend(notice.kind for notice in rounds.notices),
     )
     writer.close()
     assert written == kept

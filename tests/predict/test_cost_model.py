@@ -13,7 +13,7 @@ from bench.catalog.models.resolve import read_catalogue, resolve_model
 from bench.predict.bounded import Bounded
 from bench.predict.cost_model import CostModel, EngineCosts, prefill_work, touched_params
 from bench.predict.machine_spec import MachineSpec, build_model
-from bench.predict.prediction import answer, find_marginal, find_whole
+from bench.predict.prediction import MODELLED, answer, find_marginal, find_whole
 from bench.predict.rates import LINK_SHARE, ComputeRates, find_compute, find_link, find_storage_rate
 
 LLAMA = resolve_model("llama-3.1-8b").geometry
@@ -150,7 +150,7 @@ def test_verdicts_are_named_where_nothing_crosses() -> None:
     fast, slow = answer(_machine(storage=1e13), [8192]), answer(_machine(storage=1e6), [8192])
     assert [spot.verdict for spot in fast.spots] == ["load_always_wins"] * 2
     assert [spot.verdict for spot in slow.spots] == ["recompute_always_wins"] * 2
-    assert all(spot.notices == ("modelled: nothing was measured",) for spot in (*fast.spots, *slow.spots))
+    assert all(spot.notices == (MODELLED,) for spot in (*fast.spots, *slow.spots))
     assert all(point.num_rounds == 0 for point in fast.points)
 
 

@@ -209,7 +209,7 @@ def test_a_cell_on_unknown_memory_says_that_the_fit_was_not_checked(tmp_path: Pa
     assert cell.reason.endswith("the memory of New is unknown: whether the weights fit was not checked")
 
 
-DRIFTED = Notice(code="other_revision", message="rounds of two revisions of kvcross are pooled")
+DRIFTED = Notice(kind="other_revision", detail="rounds of two revisions of kvcross are pooled")
 DEEPSEEK = resolve_model("deepseek-v3")
 
 
@@ -223,7 +223,7 @@ def test_a_cell_is_undecided_where_a_prediction_is() -> None:
     cost = build_model(resolve_model("llama-3.1-8b"), MachineSpec("H100", storage="pm9a3"), read_devices())
     notices = answer(cost, [1024], longest=131_072).spots[0].notices
     assert cell.undecided == "multiple_crossings within the bounds too"
-    assert f"undecided: {cell.undecided}" in notices
+    assert Notice(kind="undecided", detail="multiple_crossings") in notices
     assert format_cell(cell) == "3,200?"
     alone = _cell("llama-3.1-8b", "L40S", "pm9a3")
     assert (alone.crossover_low_tokens, alone.undecided) == (None, "load_always_wins within the bounds too")

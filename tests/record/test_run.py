@@ -57,7 +57,7 @@ def test_a_half_written_last_row_is_dropped_with_a_notice_and_writing_goes_on(tm
     path.write_bytes(path.read_bytes()[:-20])
     samples, notices = read_samples(tmp_path)
     assert [sample.round for sample in samples] == [0]
-    assert [notice.code for notice in notices] == ["half_line"]
+    assert [notice.kind for notice in notices] == ["half_line"]
     writer = SampleWriter(tmp_path)
     writer.append(_sample(2))
     writer.close()
@@ -66,7 +66,7 @@ def test_a_half_written_last_row_is_dropped_with_a_notice_and_writing_goes_on(tm
 
 def test_samples_of_another_schema_are_refused(tmp_path: Path) -> None:
     (tmp_path / "samples.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(RecordError, match="columns are not those of schema 4"):
+    with pytest.raises(RecordError, match="columns are not those of schema 5"):
         read_samples(tmp_path)
 
 
@@ -88,7 +88,7 @@ def test_the_header_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     content = json.loads(_run().model_dump_json())
     (tmp_path / "run.json").write_text(json.dumps({**content, "schema_number": 99}))
-    with pytest.raises(RecordError, match="schema 99 is newer than 4"):
+    with pytest.raises(RecordError, match="schema 99 is newer than 5"):
         read_run(tmp_path)
 
 
@@ -136,14 +136,14 @@ def _as_schema_1(folder: Path) -> None:
         csv.writer(stream).writerows([row[:place] + row[place + 1 :] for row in rows])
     write_run(folder, _run())
     header = folder / "run.json"
-    header.write_text(header.read_text().replace('"schema_number": 4', '"schema_number": 1'))
+    header.write_text(header.read_text().replace('"schema_number": 5', '"schema_number": 1'))
 
 
 def test_samples_of_the_first_schema_are_read_and_left_as_they_are(tmp_path: Path) -> None:
     _as_schema_1(tmp_path)
     before = (tmp_path / "samples.csv").read_bytes()
     assert read_samples(tmp_path) == ([_sample(0)], ())
-    assert read_run(tmp_path).schema_number == 4
+    assert read_run(tmp_path).schema_number == 5
     assert (tmp_path / "samples.csv").read_bytes() == before
 
 
@@ -186,7 +186,7 @@ def test_an_incomplete_last_line_is_dropped_with_a_notice_and_stays_away(tmp_pat
     lines = _lines(tmp_path)
     (tmp_path / "samples.csv").write_text("".join([*lines[:-1], SHORT[kind](lines[-1])]))
     samples, notices = read_samples(tmp_path)
-    assert ([s.round for s in samples], [n.code for n in notices]) == ([0, 1, 2], ["half_line"])
+    assert ([s.round for s in samples], [n.kind for n in notices]) == ([0, 1, 2], ["half_line"])
     writer = SampleWriter(tmp_path)
     writer.append(_sample(7))
     writer.close()

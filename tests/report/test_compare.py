@@ -127,7 +127,7 @@ def test_memory_has_no_page_cache_and_a_drive_that_nobody_watched_is_unverified(
 
 def test_what_is_suspect_stands_in_the_rows_and_makes_the_comparison_unsound() -> None:
     assert compare([result(), result(run_id="second")]).is_sound
-    wrong = result(run_id="second", notices=(Notice(code="wrong_answer", message="logits differ"),))
+    wrong = result(run_id="second", notices=(Notice(kind="wrong_answer", detail="logits differ"),))
     comparison = compare([result(), wrong])
     assert {(row[0], row[-1]) for row in comparison.rows} == {
         ("20250102T030405-ab12", "—"),

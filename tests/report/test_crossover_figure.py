@@ -257,9 +257,7 @@ def test_lengths_between_two_powers_of_two_have_ticks_of_their_own() -> None:
 
 def test_a_figure_says_what_makes_it_suspect() -> None:
     samples = make_samples()
-    notices = tuple(
-        Notice(code=code, message="m", suspect=code == "drive_shared") for code in ("drive_shared", "x")
-    )
+    notices = tuple(Notice(kind=kind, detail="m") for kind in ("drive_shared", "budget_left"))
     for run, ending in (
         (make_run(), "intervals over rounds."),
         (make_run(notices=notices), "intervals over rounds; suspect: drive_shared."),

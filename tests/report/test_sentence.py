@@ -140,9 +140,13 @@ def test_scaled_layers_are_said() -> None:
 
 
 def test_notices_that_the_interval_says_already_do_not_make_the_answer_suspect() -> None:
-    spot = make_spot(notices=("few_rounds: 2 rounds, so the interval supposes near-normal noise",))
+    spot = make_spot(notices=(Notice(kind="few_rounds", detail="2 rounds"),))
     points = tuple(replace(point, notices=("few_rounds", "noisy_load")) for point in ANALYSIS.points)
-    notices = ("load-1: few_rounds: 2 rounds, so", "load-1: noisy_load at 512 tokens", "other: text")
+    notices = (
+        Notice(kind="few_rounds", series="load-1", detail="2 rounds"),
+        Notice(kind="noisy_load", series="load-1", detail="at 512 tokens"),
+        Notice(kind="other", detail="text"),
+    )
     analysis = replace(ANALYSIS, spots=(spot,), points=points, notices=notices)
     assert describe_answer(make_run(), SAMPLES, analysis).endswith("; suspect: other).")
 
@@ -157,7 +161,7 @@ def test_only_samples_that_were_proved_cold_tell_the_path_of_a_cold_series() -> 
 
 
 def test_suspect_notices_are_said_and_harmless_ones_are_not() -> None:
-    run = make_run(notices=(make_notice(), Notice(code="half_line", message="dropped", suspect=False)))
+    run = make_run(notices=(make_notice(), Notice(kind="half_line", detail="dropped")))
     assert describe_answer(run, SAMPLES, ANALYSIS).endswith("2 samples; suspect: drift_load).")
 
 
@@ -182,7 +186,7 @@ def test_it_is_one_sentence_on_one_line(verdict: str) -> None:
 
 def test_what_was_noticed_of_another_series_does_not_make_this_one_suspect() -> None:
     ways = (MEMORY, FAR)
-    unknown = Notice(code="server_caches_unknown", message="s3/best: server's caches unknown")
+    unknown = Notice(kind="server_caches_unknown", series="s3/best", detail="server's caches unknown")
     run = make_tier_run(ways).model_copy(update={"notices": (unknown,)})
     samples = make_tier_samples(ways)
     analysis = analyse(run, samples)
@@ -234,11 +238,14 @@ def _marginal(analysis: Analysis) -> SweetSpot:
 def test_what_was_left_out_of_the_next_tokens_is_said_of_p_star() -> None:
     run, samples = _run(), _samples(lambda sample: sample.round == 0)
     analysis = analyse(run, samples)
-    said = "4 of 24 samples were not proved cold or direct as asked and are left out"
     assert _marginal(analysis).verdict == "crossover"
-    assert _marginal(analysis).notices == (f"not_cold: {said}",)
+    (said,) = _marginal(analysis).notices
+    assert (said.kind, said.series) == ("not_cold", "posix/best")
+    assert said.detail.startswith("4 of 24")
     assert "; suspect: not_cold" in describe_answer(run, samples, analysis)
-    assert f"posix, best layout: {said}" in tier_grid(run, make_tiers(run, samples, analysis)).footnotes
+    assert (
+        f"posix, best layout: {said.detail}" in tier_grid(run, make_tiers(run, samples, analysis)).footnotes
+    )
     assert not is_sound(run, samples, analysis)
 
 
@@ -246,7 +253,7 @@ def test_a_length_that_is_seldom_usable_is_said_of_p_star() -> None:
     run = _run()
     samples = _samples(lambda sample: sample.case.prefix_tokens == 1000 and sample.round < 5)
     notices = _marginal(analyse(run, samples)).notices
-    assert "seldom_usable: 1000 tokens are not judged" in notices
+    assert any("1000" in notice.detail for notice in notices if notice.kind == "seldom_usable")
 
 
 def test_without_any_load_that_counts_that_is_the_reason_and_not_recompute() -> None:
@@ -256,7 +263,7 @@ def test_without_any_load_that_counts_that_is_the_reason_and_not_recompute() -> 
     assert "no P* of the next 256 tokens can be named, because none of 24 load samples counts" in (
         describe_answer(run, samples, analysis)
     )
-    assert _marginal(analysis).notices[0].startswith("not_cold: 24 of 24 samples")
+    assert _marginal(analysis).notices[0].detail.startswith("24 of 24 samples")
 
 
 def test_of_an_arm_without_a_sample_the_other_is_not_blamed() -> None:

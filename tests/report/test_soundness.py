@@ -104,7 +104,7 @@ def test_a_way_that_broke_in_its_check_is_a_fault_though_it_counts_as_skipped() 
     info = run.series[NEVER.series]
     skipped = info.model_copy(update={"settings": {**info.settings, "skipped": "gone"}})
     broke = Notice(
-        code="series_failed", message=f"{NEVER.series}: its check failed, so it was left out: gone"
+        kind="series_failed", series=NEVER.series, detail="its check failed, so it was left out: gone"
     )
     run = run.model_copy(update={"series": {**run.series, NEVER.series: skipped}, "notices": (broke,)})
     assert not loads_are_sound(run, samples, analyse(run, samples))
@@ -114,22 +114,22 @@ def test_what_was_noticed_of_a_hybrid_by_name_is_said_of_it_and_of_no_load() -> 
     run, samples, analysis = _with_hybrid()
     (curve,) = analysis.hybrids
     series = {**run.series, curve.series: run.series["hostmem/best"].model_copy(update={"arm": "hybrid"})}
-    wrong = Notice(code="wrong_answer", message=f"{curve.series}: the right-answer check fails: by 3")
-    unchecked = Notice(code="answer_unchecked", message="hostmem/best: the preflight had no time")
+    wrong = Notice(kind="wrong_answer", series=curve.series, detail="the right-answer check fails: by 3")
+    unchecked = Notice(kind="answer_unchecked", series="hostmem/best", detail="the preflight had no time")
     run = run.model_copy(update={"series": series, "notices": (wrong, unchecked)})
-    assert suspects_of(run, curve) == ["wrong_answer"]
+    assert suspects_of(run, curve) == ("wrong_answer",)
     assert "(suspect: wrong_answer)" in describe_hybrids(run, analysis)[0]
     assert suspect_codes(run, samples, analysis, series="hostmem/best") == ("answer_unchecked",)
     lines = {line.code: line.message for line in notice_lines(run, samples, analysis)}
-    assert lines["wrong_answer"] == wrong.message
+    assert lines["wrong_answer"] == wrong.text
     failed = run.model_copy(update={"notices": (), "checks": {f"answer:{curve.series}": {"passed": False}}})
-    assert suspects_of(failed, curve) == ["check_failed"]
+    assert suspects_of(failed, curve) == ("check_failed",)
 
 
 def test_every_message_of_a_code_is_said_and_each_once() -> None:
     run, samples = make_tier_run(WAYS), make_tier_samples(WAYS)
     messages = [f"{way.series}: skipped in round {number}" for way in WAYS for number in (1, 2, 2)]
-    run = run.model_copy(update={"notices": tuple(Notice(code="round_stopped", message=m) for m in messages)})
+    run = run.model_copy(update={"notices": tuple(Notice(kind="round_stopped", detail=m) for m in messages)})
     (line,) = (
         line for line in notice_lines(run, samples, analyse(run, samples)) if line.code == "round_stopped"
     )
@@ -143,6 +143,6 @@ def test_without_any_way_to_load_nothing_is_sound() -> None:
 
 def test_a_harmless_notice_of_the_run_is_no_fault_and_a_suspect_one_is() -> None:
     run, samples = make_tier_run(WAYS), make_tier_samples(WAYS)
-    for suspect in (True, False):
-        noticed = run.model_copy(update={"notices": (Notice(code="x", message="y", suspect=suspect),)})
+    for kind, suspect in (("drive_shared", True), ("budget_left", False), ("never heard of", True)):
+        noticed = run.model_copy(update={"notices": (Notice(kind=kind, detail="y"),)})
         assert is_sound(noticed, samples, analyse(noticed, samples)) is not suspect

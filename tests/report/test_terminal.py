@@ -8,7 +8,7 @@ from rich.console import Console
 
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis
-from bench.record.notices import Notice
+from bench.record.notices import KINDS, Notice
 from bench.report.notice_text import suspect_codes
 from bench.report.progress_bar import SweepProgress
 from bench.report.text.main_answer import main_spot
@@ -148,7 +148,7 @@ def test_notices_are_marked_and_explained_below() -> None:
     assert lines[3:] == [
         "* scaled from fewer layers; of a load, the first-token step is",
         "1 drift_load: load got 9 % slower over the sweep",
-        "2 not_cold: Bytes were not proved to come from storage; such samples do not count as cold.",
+        f"2 not_cold: {KINDS['not_cold'].meaning}",
     ]
 
 
@@ -233,7 +233,7 @@ def test_a_way_that_broke_before_its_first_sample_does_not_give_the_answer() -> 
 def test_a_way_that_broke_in_mid_sweep_comes_after_one_that_did_not() -> None:
     first = make_run()
     both = {"broken/best": first.series["load-1"], **first.series}
-    failed = Notice(code="series_failed", message="broken/best: could not be read any more: gone")
+    failed = Notice(kind="series_failed", series="broken/best", detail="could not be read any more: gone")
     samples = make_samples()
     samples += [
         replace(one, case=replace(one.case, series="broken/best"))
@@ -251,8 +251,8 @@ def test_a_way_that_broke_in_mid_sweep_comes_after_one_that_did_not() -> None:
 def test_a_notice_of_several_series_concerns_each_of_them_and_no_other() -> None:
     first = make_run()
     series = {name: first.series["load-1"] for name in ("a/best", "b/best", "c/best")}
-    notice = Notice(code="storage_unproved", message="a/best, b/best: on tmpfs: nothing is proved there")
-    run = first.model_copy(update={"series": series, "notices": (notice,)})
+    notices = tuple(Notice(kind="storage_unproved", series=name, detail="tmpfs") for name in list(series)[:2])
+    run = first.model_copy(update={"series": series, "notices": notices})
     told = [name for name in series if "storage_unproved" in suspect_codes(run, [], NOTHING, series=name)]
     assert told == ["a/best", "b/best"]
 

@@ -37,7 +37,7 @@ ATTENTION_KINDS: dict[str, AttentionKind] = {
 LayerChoice = Literal["auto", "all", "fit"]
 NOT_DIMENSIONS = {"model_type", "architectures", "auto_map", "torch_dtype", "dtype", "quantization_config"}
 NOT_DIMENSIONS |= {"_attn_implementation", "attn_implementation", "use_cache", "transformers_version"}
-EAGER_NOTICE = "attention_eager"
+UNFUSED_NOTICE = "attention_unfused"
 ROUTING_NOTICE = "moe_random_routing"
 WHOLE_ATTENTION_NOTICE = "attention_whole"  # the library's plan divides the feed-forward alone
 
@@ -278,7 +278,7 @@ def _described(
     kinds = tuple(model_kinds[index] for index in kept)
     attention = str(model.config._attn_implementation)
     has_experts = any(kind.moe for kind in kinds)
-    notices = ((EAGER_NOTICE,) if attention == "eager" else ()) + (
+    notices = ((UNFUSED_NOTICE,) if attention == "eager" else ()) + (
         (ROUTING_NOTICE,) if random and any(kind.moe for kind in model_kinds) else ()
     )
     experts = str(model.config._experts_implementation) if has_experts else None

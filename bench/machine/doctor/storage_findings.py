@@ -8,8 +8,8 @@ from pathlib import Path
 from bench.machine.doctor.finding import Finding
 from bench.machine.read_limit import LimitRefusedError, ReadThrottle
 from bench.machine.storage_probe import ProbeProof, StorageProbe, probe_storage
+from bench.record.notices import kind_of
 from bench.record.units import format_bytes, format_rate
-from kvio.evidence.cold_evidence import NOTICES
 from kvio.evidence.storage_device import Storage, describe_storage
 
 MIN_FREE_BYTES = 4 * 10**9  # less holds too few chunks to read each of them once
@@ -40,7 +40,7 @@ def _examine_device(storage: Storage, data_dir: Path) -> Finding:
         return Finding("storage", "warning", what, "choose a data folder on a disk")
     what = f"{data_dir} is on {storage.name}"
     if storage.device is not None and storage.device.unproved is not None:
-        why = NOTICES[storage.device.unproved]
+        why = kind_of(storage.device.unproved).meaning
         return Finding("storage", "warning", f"{what}: {why}", "choose a data folder on a local disk")
     if storage.options:
         what += f", {', '.join(storage.options)}"
@@ -81,7 +81,7 @@ def _examine_read(topic: str, proof: ProbeProof, *, proved: str) -> Finding:
         return Finding(topic, "skipped", f"refused: {proof.refused}", "choose a data folder on a local disk")
     if topic.startswith(proof.state):
         return Finding(topic, "ok", f"a probing read was {proved}")
-    why = "; ".join(NOTICES[code] for code in proof.notices)
+    why = "; ".join(kind_of(code).meaning for code in proof.notices)
     what = f"a probing read was {proof.state}: {why}"
     return Finding(topic, "skipped", what, "choose a data folder on a local disk")
 

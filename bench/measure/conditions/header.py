@@ -3,7 +3,7 @@
 What a sweep says beside its numbers: of the machine it shares, of what its preflight found, of what was read again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,31 +24,13 @@ from bench.measure.session import MeasurementSession
 from bench.measure.setup import ResolvedPlan, name_hybrid
 from bench.measure.stores import count_reads
 from bench.record.folder import create_folder, hold_folder, remove_folder
-from bench.record.notices import SERIES_FAILED, Notice
+from bench.record.notices import SERIES_CHECK_FAILED, SERIES_FAILED, Notice, kind_of
 from bench.record.plan import Plan, PlanError
 from bench.record.run import RunRecord, SeriesInfo, write_run
 from kvio.backends import find_backend
 from kvio.evidence.storage_device import describe_storage
 
-OF_ROUNDS = frozenset({"failed", SERIES_FAILED, "lengths_dropped"})
-CHECK_FAILED = "its check failed"  # of a series that broke before any round
 BUSY_SHARE = 0.25  # of all cores, above which timings are noise
-# notices of what each part of a sweep finds out for itself: the next part measures again what one had to leave out
-FOUND_ANEW = frozenset(
-    {
-        "failed",
-        SERIES_FAILED,
-        "lengths_dropped",
-        "length_refused",
-        "series_skipped",
-        "answer_unchecked",
-        "slow_dtype",
-        "nothing_measured",
-        "series_unmeasured",
-        "lengths_unmeasured",
-        "budget_left",
-    }
-)
 
 
 def notice_other_work(busy_share: float, other_runs: int, *, when: str = "began") -> tuple[Notice, ...]:
@@ -64,17 +46,12 @@ def notice_other_work(busy_share: float, other_runs: int, *, when: str = "began"
         message = (
             f"other work took {busy_share:.0%} of the processor when the sweep {when}: expect wide intervals"
         )
-        found.append(Notice(code="busy_machine", message=message))
+        found.append(Notice(kind="busy_machine", detail=message))
     if other_runs:
         others = f"{other_runs} other sweep{'s' if other_runs > 1 else ''}"
         message = f"{others} used the same folder when this one {when}: each disturbs the other"
-        found.append(Notice(code="another_run", message=message))
+        found.append(Notice(kind="another_run", detail=message))
     return tuple(found)
-
-
-def keep_latest(notices: Iterable[Notice]) -> tuple[Notice, ...]:
-    """Of each thing that is said again, the latest: what a message begins with names the thing."""
-    return tuple({(notice.code, notice.message.partition(":")[0]): notice for notice in notices}.values())
 
 
 def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
@@ -89,22 +66,17 @@ def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
         name: _skip(info, reasons.get(name)) if name in failed_series(run) | reasons.keys() else info
         for name, info in run.series.items()
     }
-    notices = [
-        Notice(code="length_refused", message=f"{length} tokens: {reason}")
-        for length, reason in findings.refused.items()
-    ]
+    refused = "; ".join(f"{length} tokens: {reason}" for length, reason in findings.refused.items())
+    notices = [Notice(kind="length_refused", detail=refused)] if refused else []
     notices += _notice_broken(series, broken)
     checks = {**run.checks, **findings.checks}
     layers = findings.layers or run.built_layers
-    found_anew = FOUND_ANEW if "scaling" in run.checks else FOUND_ANEW | {"scaling_unchecked"}
     unsaid = {name: info for name, info in series.items() if name not in broken}
     notices += [*findings.notices, *_notice_skipped(unsaid), *_notice_unchecked(run, series, checks)]
     if layers is not None and layers.scaled and "scaling" not in checks:
         message = "the error of scaling a few layers was not measured: the preflight had no time for it"
-        notices.append(
-            Notice(code="scaling_unchecked", message=f"{message}; a longer --budget gives it some")
-        )
-    kept = [notice for notice in run.notices if notice.code not in found_anew]
+        notices.append(Notice(kind="scaling_unchecked", detail=f"{message}; a longer --budget gives it some"))
+    kept = [notice for notice in run.notices if kind_of(notice.kind).lifetime == "run"]
     return run.model_copy(
         update={
             "series": series,
@@ -118,12 +90,13 @@ def note_findings(run: RunRecord, findings: Findings) -> RunRecord:
 
 def found_in_rounds(run: RunRecord) -> tuple[Notice, ...]:
     """Notices that rounds gave, which stand until a later part has measured again."""
-    return tuple(n for n in run.notices if n.code in OF_ROUNDS and CHECK_FAILED not in n.message)
+    return tuple(n for n in run.notices if kind_of(n.kind).lifetime == "round")
 
 
 def failed_series(run: RunRecord) -> set[str]:
     """Names of what broke in an earlier part: the next part tries it again."""
-    return {notice.message.partition(":")[0] for notice in run.notices if notice.code == SERIES_FAILED}
+    kinds = {SERIES_FAILED, SERIES_CHECK_FAILED}
+    return {notice.series for notice in run.notices if notice.kind in kinds and notice.series is not None}
 
 
 def _skip(info: SeriesInfo, reason: str | None) -> SeriesInfo:
@@ -136,7 +109,7 @@ def _skip(info: SeriesInfo, reason: str | None) -> SeriesInfo:
 
 def _notice_broken(series: Mapping[str, SeriesInfo], reasons: Mapping[str, str]) -> list[Notice]:
     return [
-        Notice(code=SERIES_FAILED, message=f"{name}: {CHECK_FAILED}, so it was left out: {reason}")
+        Notice(kind=SERIES_CHECK_FAILED, series=name, detail=f"its check failed: {reason}")
         for name, reason in reasons.items()
         if name in series
     ]
@@ -144,7 +117,7 @@ def _notice_broken(series: Mapping[str, SeriesInfo], reasons: Mapping[str, str])
 
 def _notice_skipped(series: Mapping[str, SeriesInfo]) -> list[Notice]:
     return [
-        Notice(code="series_skipped", message=f"{name}: skipped: {info.skipped}", suspect=False)
+        Notice(kind="series_skipped", series=name, detail=f"skipped: {info.skipped}")
         for name, info in series.items()
         if info.skipped is not None
     ]
@@ -163,7 +136,7 @@ def _notice_unchecked(
     ]
     message = "the preflight had no time for its right-answer check; a longer --budget gives it some"
     return [
-        Notice(code="answer_unchecked", message=f"{name}: {message}")
+        Notice(kind="answer_unchecked", series=name, detail=message)
         for name in loading
         if f"answer:{name}" not in checks
     ]
@@ -186,14 +159,15 @@ def notice_repeats(
         return ()
     found = []
     for reads in count_reads(setup, session.scratch, taken):
-        names = ", ".join(load.name for load in reads.loads)
         if reads.again and any(load.reads_files for load in reads.loads):
             message = (
-                f"{names}: {reads.read_bytes / 1e9:.2f} GB were read from {reads.held_bytes / 1e9:.2f} GB of files; a "
+                f"{reads.read_bytes / 1e9:.2f} GB were read from {reads.held_bytes / 1e9:.2f} GB of files; a "
                 f"cache below this system's page cache, which no counter here sees, may have answered; "
                 f"--working-set makes the files larger"
             )
-            found.append(Notice(code="bytes_read_again", message=message, suspect=False))
+            found += [
+                Notice(kind="bytes_read_again", series=load.name, detail=message) for load in reads.loads
+            ]
     return tuple(found)
 
 
@@ -320,7 +294,7 @@ def _simulated_truth(setup: ResolvedPlan) -> dict[str, Any]:
 
 def _first_notices(setup: ResolvedPlan, machine: Mapping[str, Any]) -> tuple[Notice, ...]:
     found = [
-        Notice(code=code, message=f"{load.name}: {message}")
+        Notice(kind=code, series=load.name, detail=message)
         for load in setup.loads
         for code, message in load.geometry.notices.items()
     ]
@@ -328,5 +302,5 @@ def _first_notices(setup: ResolvedPlan, machine: Mapping[str, Any]) -> tuple[Not
     ranks, cores = setup.plan.tensor_parallel, machine.get("usable_cores")
     if cores is not None and machine.get("devices") == ["cpu"] and ranks > cores:
         message = f"{ranks} ranks share {cores:g} cores: they take turns where they should work at once"
-        found.append(Notice(code="ranks_share_cores", message=message))
+        found.append(Notice(kind="ranks_share_cores", detail=message))
     return tuple(found)

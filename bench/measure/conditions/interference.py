@@ -47,7 +47,7 @@ class InterferenceMonitor:
             f"{_since(self.shares)}: other work took up to {max(self.shares.values()):.0%} of the processor in "
             f"{_format_rounds(self.shares)}; expect wide intervals"
         )
-        return (Notice(code="busy_machine", message=message),)
+        return (Notice(kind="busy_machine", detail=message),)
 
     def _notice_drive(self) -> tuple[Notice, ...]:
         if not self.traffic:
@@ -58,7 +58,7 @@ class InterferenceMonitor:
             f"{_since(self.traffic)}: {written / 1e9:.2f} GB were written to the drive in {_format_rounds(self.traffic)}, "
             f"where the sweep only reads, while it gave {read / 1e9:.2f} GB; that may have slowed it"
         )
-        return (Notice(code="drive_shared", message=message),)
+        return (Notice(kind="drive_shared", detail=message),)
 
 
 def start_monitor(setup: ResolvedPlan, session: MeasurementSession) -> InterferenceMonitor | None:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from bench.measure.setup import LoadSeries
-from bench.record.notices import Notice
+from bench.record.notices import Notice, kind_of
 from kvio.backends import find_backend
-from kvio.evidence.cold_evidence import NOTICES
 from kvio.evidence.network_link import Interface, find_interface
 from kvio.protocol import ServerAddress
 
@@ -40,4 +39,4 @@ def server_notices(load: LoadSeries) -> tuple[Notice, ...]:
         return ()
     codes = ["server_caches_unknown"]
     codes += ["link_rate_unknown"] if server.interface.bytes_per_s is None else []
-    return tuple(Notice(code=code, message=f"{load.name}: {NOTICES[code]}") for code in codes)
+    return tuple(Notice(kind=code, series=load.name, detail=kind_of(code).meaning) for code in codes)

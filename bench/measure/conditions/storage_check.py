@@ -3,13 +3,12 @@
 from pathlib import Path
 
 from bench.measure.setup import ResolvedPlan
-from bench.record.notices import Notice
+from bench.record.notices import Notice, kind_of
 from bench.record.plan import PlanError
-from kvio.evidence.cold_evidence import NOTICES, read_counters
+from kvio.evidence.cold_evidence import read_counters
 from kvio.evidence.storage_device import Storage, describe_storage
 from kvio.store.store_files import os_errors_as_store_errors
 
-CODE = "storage_unproved"
 TRY_DISK = "try --data-dir FOLDER on a local disk"
 
 
@@ -36,8 +35,8 @@ def check_cold_reads(setup: ResolvedPlan, data_dir: Path) -> tuple[Notice, ...]:
     why = _find_obstacle(storage)
     if why is None:
         return ()
-    message = f"{', '.join(reading)}: {data_dir} is on {storage.name}: {why}; {TRY_DISK}"
-    return (Notice(code=CODE, message=message),)
+    detail = f"{data_dir} is on {storage.name}: {why}; {TRY_DISK}"
+    return tuple(Notice(kind="storage_unproved", series=name, detail=detail) for name in reading)
 
 
 def _find_obstacle(storage: Storage) -> str | None:
@@ -47,7 +46,7 @@ def _find_obstacle(storage: Storage) -> str | None:
     if storage.device is not None and storage.device.behind_loop:
         return "the file below its loop device may be cached, so none of these samples will count"
     if storage.device is not None and storage.device.unproved is not None:
-        return f"{NOTICES[storage.device.unproved]}; none of these samples will count"
+        return f"no sample will count: {kind_of(storage.device.unproved).meaning}"
     counters = read_counters(storage.device)
     if counters.process_bytes is None or counters.device_bytes is None:
         return "the kernel has no counters that prove reads there, so none of these samples will count"

@@ -188,7 +188,7 @@ def find_settings(
         observer.on_phase("searching threads, queue depth and request size for this drive")
         carried_out, broken = _carry_out(wanted, rounds, session, limit_s=search.limit_s, decide=decide)
         found |= carried_out
-    notices = (Notice(code="search_failed", message=f"{name}: {found[name].reason}") for name in broken)
+    notices = (Notice(kind="search_failed", series=name, detail=found[name].reason) for name in broken)
     return note_searches(run.model_copy(update={"searches": found, "notices": (*run.notices, *notices)}))
 
 

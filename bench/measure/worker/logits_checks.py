@@ -249,7 +249,7 @@ def _compare(
     )
     said = "passes" if check.passed else "is blind" if check.blind else "fails"
     message = (
-        f"{name}: the right-answer check {said}: logits differ by {check.max_difference:.3g} standard deviations "
+        f"the right-answer check {said}: logits differ by {check.max_difference:.3g} standard deviations "
         f"({check.tolerance:g} allowed), with rotated chunks by {check.control_difference:.3g}"
     )
     result = {
@@ -261,6 +261,6 @@ def _compare(
         "chunk_tokens": geometry.chunk_tokens,
         "layers": len(bench.built.layers),
     }
-    code = "blind_answer_check" if check.blind else "wrong_answer"
-    notice = None if check.passed else Notice(code=code, message=message)
+    kind = "blind_answer_check" if check.blind else "wrong_answer"
+    notice = None if check.passed else Notice(kind=kind, series=name, detail=message)
     return CheckDone(f"answer:{name}", result, notice)

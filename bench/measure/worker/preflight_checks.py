@@ -247,7 +247,7 @@ def _compare_dtypes(bench: ModelSession) -> CheckDone:
         f"without hardware for them: recompute is slower than it need be; compare with --dtype float32"
     )
     # true of this machine, though not of a better choice on it: the measurement itself is sound
-    return CheckDone("dtype", result, Notice(code="slow_dtype", message=message, suspect=False))
+    return CheckDone("dtype", result, Notice(kind="slow_dtype", detail=message))
 
 
 def _check_scaling(bench: ModelSession, tokens: int) -> CheckDone:
@@ -266,7 +266,7 @@ def _check_scaling(bench: ModelSession, tokens: int) -> CheckDone:
         check = check_scaling(bench.built, time_once=time_once, random=Random(0))
     except NothingHeldOutError as error:
         message = f"the error of scaling a few layers was not measured: {error}"
-        return CheckDone("scaling", {"message": message}, Notice(code="scaling_unchecked", message=message))
+        return CheckDone("scaling", {"message": message}, Notice(kind="scaling_impossible", detail=message))
     result = {
         "held_out_layers": check.layers,
         "tokens": tokens,
@@ -277,7 +277,7 @@ def _check_scaling(bench: ModelSession, tokens: int) -> CheckDone:
         "measured_s": check.measured_s,
     }
     message = f"scaling a few layers missed a deeper stack by {check.relative_error:+.1%} at {tokens} tokens"
-    notice = Notice(code="scaling_error", message=message) if check.is_beyond(LARGE_SCALING_ERROR) else None
+    notice = Notice(kind="scaling_error", detail=message) if check.is_beyond(LARGE_SCALING_ERROR) else None
     return CheckDone("scaling", result, notice)
 
 

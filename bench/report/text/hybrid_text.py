@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bench.estimate.results import Analysis, HybridCurve, HybridPoint
 from bench.record.run import RunRecord
 from bench.record.units import MISSING, format_share, format_tokens, printable, round_digits
-from bench.report.notice_text import format_own_notices, harmless_codes
+from bench.report.notice_text import format_own_notices, suspect_kinds
 from bench.report.run_facts import series_label
 from bench.report.text.format import format_ratio_estimate, format_seconds_estimate
 
@@ -43,7 +43,7 @@ def _describe(run: RunRecord, curve: HybridCurve) -> str:
     if curve.skipped is not None:
         return f"{name}: skipped: {printable(curve.skipped)}."
     if not curve.points:
-        why = "; ".join(curve.notices) or "no samples"
+        why = "; ".join(f"{notice.kind}: {notice.detail}" for notice in curve.notices) or "no samples"
         return f"{name}: nothing measured ({printable(why)})."
     suspects = suspects_of(run, curve)
     doubt = f" (suspect: {', '.join(suspects)})" if suspects else ""
@@ -81,11 +81,10 @@ def _format_longest(point: HybridPoint) -> str:
 
 def suspects_of(run: RunRecord, curve: HybridCurve) -> Sequence[str]:
     """Codes of all that makes a hybrid curve suspect, each once."""
-    found, harmless = format_hybrid_notices(run, curve), harmless_codes(run)
-    return [printable(code) for code in found if code not in harmless]
+    return suspect_kinds(format_hybrid_notices(run, curve))
 
 
 def format_hybrid_notices(run: RunRecord, curve: HybridCurve) -> dict[str, tuple[str, ...]]:
     """Code -> messages, each once, of all that was noticed of a hybrid curve and of nothing else."""
-    texts = [code for point in curve.points for code in point.notices]
-    return format_own_notices(run, [*texts, *curve.notices], series=curve.series)
+    kinds = [kind for point in curve.points for kind in point.notices]
+    return format_own_notices(run, curve.notices, kinds, series=curve.series)

@@ -6,7 +6,7 @@ from bench.estimate.results import Analysis, SweetSpot
 from bench.estimate.valid_samples import FAULTS
 from bench.record.run import RunRecord
 from bench.record.sample import Sample
-from bench.report.notice_text import broke, failed_checks, harmless_codes, split_notice, suspect_codes
+from bench.report.notice_text import broke, failed_checks, suspect_codes
 from bench.report.run_facts import load_series, spots_of
 from bench.report.text.hybrid_text import suspects_of
 
@@ -26,7 +26,7 @@ def main_spot(run: RunRecord, analysis: Analysis) -> SweetSpot | None:
 
 def _left_out(spot: SweetSpot) -> bool:
     """Whether samples were taken that do not count."""
-    return any(split_notice(text)[0] in FAULTS for text in spot.notices)
+    return any(notice.kind in FAULTS for notice in spot.notices)
 
 
 def asked_spot(run: RunRecord, analysis: Analysis, series: str) -> SweetSpot | None:
@@ -37,11 +37,10 @@ def asked_spot(run: RunRecord, analysis: Analysis, series: str) -> SweetSpot | N
 
 def is_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> bool:
     """True when the loads are sound, and no hybrid curve, no check and no notice of the run speaks against it."""
-    harmless = harmless_codes(run)
     return loads_are_sound(run, samples, analysis) and not (
         failed_checks(run)
         or any(suspects_of(run, curve) for curve in analysis.hybrids)
-        or any(notice.code not in harmless for notice in run.notices)
+        or any(notice.suspect for notice in run.notices)
     )
 
 

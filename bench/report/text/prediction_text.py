@@ -8,6 +8,7 @@ from math import inf
 from bench.estimate.results import Crossing, Point, SweetSpot
 from bench.predict.prediction import UNDECIDED, ModelledAnswer, faster_arm
 from bench.predict.published_check import Compared, RowOutcome, count_inside, median_error
+from bench.record.notices import Notice
 from bench.record.units import count_of, format_bytes, format_rate, format_tokens, printable, round_digits
 from bench.report.text.format import format_ratio_estimate, format_seconds_estimate
 from bench.report.text.sentence import short_answer
@@ -81,7 +82,7 @@ def format_spot(spot: SweetSpot, chunk_tokens: int) -> str:
         DOUBTS[name]
         for name in DOUBTS
         for notice in spot.notices
-        if notice.startswith(f"{UNDECIDED}: {name}")
+        if notice == Notice(kind=UNDECIDED, detail=name)
     ]
     if doubts:
         words += f", but {UNDECIDED}: within the bounds of the times {' or '.join(doubts)}"

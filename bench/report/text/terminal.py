@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.estimate.results import Analysis, Point
-from bench.record.notices import explain
+from bench.record.notices import kind_of
 from bench.record.run import RunRecord
 from bench.record.units import format_rate, format_seconds, format_share, format_tokens, printable
 from bench.report.notice_text import concerns
@@ -72,9 +72,9 @@ def footnotes(run: RunRecord, points: Sequence[Point]) -> list[str]:
     lines = [SCALED] if any(point.recompute_scaled or point.load_scaled for point in points) else []
     lines += [PAIRED] if any(map(_ratio_differs, points)) else []
     about = [notice for notice in run.notices if all(concerns(run, notice, point.series) for point in points)]
-    known = {notice.code: notice.message for notice in about}
+    known = {notice.kind: notice.text for notice in about}
     for code, number in number_notices(points).items():
-        message = known.get(code) or explain(code)
+        message = known.get(code) or kind_of(code).meaning
         lines.append(f"{number} {printable(code)}: {printable(message)}")
     return lines
 

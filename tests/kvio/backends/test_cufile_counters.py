@@ -58,7 +58,7 @@ def test_a_structure_of_another_version_contradicts_itself(
     path, codes = PathCounters(False, KvikioReads(0, 12 * 2**20), misread).decide(
         payload_bytes=12 * 2**20, device_bytes=None
     )
-    assert (path, "cufile_disagrees" in codes) == ("gds-unverified", True)
+    assert (path, "gds_unproven" in codes) == ("gds-unverified", True)
 
 
 @pytest.mark.skipif(not is_installed("cuda.bindings.cufile"), reason="cuda-bindings is not installed")

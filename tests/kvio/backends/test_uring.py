@@ -311,7 +311,7 @@ def test_a_container_that_forbids_io_uring_gets_one_line_and_exit_2(tmp_path: Pa
     done = _bench_in_a_container("sweep", "qwen3-0.6b", "--backend", "uring", cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
-    assert "nothing is left to measure: uring skipped: io_uring is refused here" in line
+    assert "nothing is left to measure: uring: unavailable: io_uring is refused here" in line
     assert "seccomp=unconfined" in line
 
 
@@ -326,10 +326,10 @@ def test_beside_a_refused_backend_the_others_are_measured(tmp_path: Path) -> Non
     folder = tmp_path / done.stdout.strip().splitlines()[-1]
     run = read_run(folder)
     assert [load.backend for load in run.plan.loads] == ["posix"]
-    (said,) = [notice.message for notice in run.notices if notice.code == "skipped"]
-    assert said.startswith("uring skipped: io_uring is refused here")
+    (said,) = [notice.text for notice in run.notices if notice.kind == "backend_unavailable"]
+    assert said.startswith("uring: unavailable: io_uring is refused here")
     assert f"notice: {said}" in done.stdout
-    assert "uring skipped: io_uring is refused here" in (folder / "report.html").read_text()
+    assert "uring: unavailable: io_uring is refused here" in (folder / "report.html").read_text()
     assert {s.outcome.data_path for s in read_samples(folder)[0] if s.case.arm == "load"} == {"posix-direct"}
 
 

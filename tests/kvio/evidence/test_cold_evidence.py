@@ -384,7 +384,7 @@ def test_counters_of_libraries_on_the_way_decide_the_path_where_there_are_any() 
         )
 
     assert prove(after(3).moved_since(after(2))) == ("gds-p2pdma", ())
-    assert prove(after(2).moved_since(after(2))) == ("gds-unverified", ("kvikio_unseen",))
+    assert prove(after(2).moved_since(after(2))) == ("gds-unverified", ("gds_unproven",))
     assert prove(after(3).moved_since(ReadCounters(0, 0))) == ("gds-unverified", ())
 
 

@@ -53,8 +53,8 @@ def test_a_series_whose_answer_there_was_no_time_to_check_is_named() -> None:
     run = make_run(plan=setup.plan, series=setup.series, checks={})
     passed = {name: {"passed": True} for name in ("answer:posix/best", "answer:hybrid/posix/best")}
     noted = note_findings(run, Findings(CostBook(lambda case: 1.0), checks=passed))
-    unchecked = [n for n in noted.notices if n.code == "answer_unchecked"]
-    assert [(n.message.partition(":")[0], n.suspect) for n in unchecked] == [
+    unchecked = [n for n in noted.notices if n.kind == "answer_unchecked"]
+    assert [(n.text.partition(":")[0], n.suspect) for n in unchecked] == [
         ("uring/best", True),
         ("hybrid/uring/best", True),
     ]
@@ -68,13 +68,13 @@ def test_a_check_made_when_gone_on_with_takes_its_notice_back_and_leaves_those_o
     setup = resolve_plan(
         Plan(model="qwen3-0.6b", dtype="float32", loads=(LoadSpec(), LoadSpec(backend="uring")))
     )
-    wrong = Notice(code="wrong_answer", message="posix/best: the right-answer check fails: by 3")
+    wrong = Notice(kind="wrong_answer", series="posix/best", detail="the right-answer check fails: by 3")
     failed = {"answer:posix/best": {"passed": False}}
     begun = note_findings(
         make_run(plan=setup.plan, series=setup.series, checks={}),
         Findings(CostBook(lambda case: 1.0), checks=failed, notices=[wrong], refused={4096: "no memory"}),
     )
-    codes = [notice.code for notice in begun.notices]
+    codes = [notice.kind for notice in begun.notices]
     assert codes == ["length_refused", "wrong_answer", "answer_unchecked"]
     passed = {"answer:uring/best": {"passed": True}}
     gone_on = note_findings(begun, Findings(CostBook(lambda case: 1.0), checks=passed))

@@ -46,7 +46,7 @@ def test_a_sweep_says_that_another_came_after_it_had_begun(
             look(session)
             look(session)
         look(session)
-    assert [(notice.code, notice.message) for notice in rounds.notices] == [
+    assert [(notice.kind, notice.text) for notice in rounds.notices] == [
         ("another_run", "1 other sweep used the same folder when this one measured: each disturbs the other")
     ]
     assert written == [1, 1, 1]
@@ -71,7 +71,7 @@ def test_rounds_in_which_others_took_the_processor_are_named_in_one_notice(tmp_p
         rounds.next_round = number
         session = MeasurementSession(clock, ScriptedSource(), None, 0.0)
         _state(rounds, session, tmp_path).check_interference(monitor)
-        said.append([(notice.code, notice.message) for notice in rounds.notices])
+        said.append([(notice.kind, notice.text) for notice in rounds.notices])
     begin = "from round 2 on: other work took up to"
     assert said == [
         [],
@@ -101,7 +101,7 @@ def _told(traffic: list[Traffic | None]) -> list[tuple[str, str]]:
     first, *others = [SystemCounters(10.0 * n, None, 0.0, 2, drive=drive) for n, drive in enumerate(traffic)]
     monitor = InterferenceMonitor(iter(others).__next__, first)
     said = [monitor.look(number) for number in range(1, len(traffic))]
-    return [(notice.code, notice.message) for notice in said[-1]]
+    return [(notice.kind, notice.text) for notice in said[-1]]
 
 
 def test_rounds_in_which_others_wrote_to_the_drive_are_named_in_one_notice() -> None:
@@ -164,7 +164,7 @@ def test_what_disturbed_each_part_of_a_sweep_is_in_the_header(
     plan = read_run(folder).plan.model_copy(update={"num_rounds": 2})
     write_run(folder, read_run(folder).model_copy(update={"plan": plan}))
     resume_sweep(folder, data_dir=tmp_path, hooks=hooks())
-    assert [notice.message for notice in read_run(folder).notices if notice.code == "busy_machine"] == [
+    assert [notice.text for notice in read_run(folder).notices if notice.kind == "busy_machine"] == [
         f"from round {n} on: other work took up to 60% of the processor in round {n}; expect wide intervals"
         for n in (1, 2)
     ]

@@ -9,6 +9,7 @@ from bench.machine.doctor.storage_findings import examine_storage
 from bench.measure.conditions import storage_check as provable
 from bench.measure.conditions.storage_check import check_cold_reads
 from bench.measure.setup import ResolvedPlan, resolve_plan
+from bench.record.notices import KINDS
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
 from kvio.evidence.cold_evidence import ReadCounters, prove_cache_state
 from kvio.evidence.disk import PhysicalDevice, describe_physical
@@ -38,8 +39,8 @@ def test_loads_that_all_read_files_in_memory_are_refused(in_memory: Path) -> Non
 
 def test_beside_another_place_files_in_memory_are_a_notice(in_memory: Path) -> None:
     (notice,) = check_cold_reads(_setup("hostmem", "posix"), in_memory)
-    assert (notice.code, notice.suspect) == ("storage_unproved", True)
-    assert notice.message == (
+    assert (notice.kind, notice.suspect) == ("storage_unproved", True)
+    assert notice.text == (
         f"posix/best: {in_memory} is on tmpfs (in memory): no read there is ever cold or direct, so none of these samples "
         "will count; try --data-dir FOLDER on a local disk"
     )
@@ -88,10 +89,8 @@ def test_where_nothing_proves_a_read_a_notice_says_why(
     monkeypatch.setattr(provable, "describe_storage", lambda path: storage)
     monkeypatch.setattr(provable, "read_counters", lambda device: counters)
     (notice,) = check_cold_reads(_setup("posix"), tmp_path)
-    assert notice.message.startswith(f"posix/best: {tmp_path} is on {storage.name}: {why}")
-    assert notice.message.endswith(
-        "so none of these samples will count; try --data-dir FOLDER on a local disk"
-    )
+    assert notice.text.startswith(f"posix/best: {tmp_path} is on {storage.name}: {why}")
+    assert notice.text.endswith("so none of these samples will count; try --data-dir FOLDER on a local disk")
 
 
 PCI = "pci0000:00/0000:00:01.0/0000:01:00.0"
@@ -194,11 +193,9 @@ def test_a_device_that_proves_nothing_is_told_before_the_sweep_and_by_the_doctor
     for room in ("measure.conditions.storage_check", "machine.doctor.storage_findings"):
         monkeypatch.setattr(f"bench.{room}.describe_storage", lambda path: storage)
     where = f"{tmp_path} is on xfs on sda1 (LIO-ORG disk, network)"
-    why = "the device below is on a network: a server there may have had the bytes in memory, or not"
+    why = KINDS["device_on_network"].meaning
     (notice,) = check_cold_reads(_setup("posix"), tmp_path)
-    assert (notice.code, notice.message) == (
-        "storage_unproved",
-        f"posix/best: {where}: {why}; none of these samples will count; try --data-dir FOLDER on a local disk",
-    )
+    assert (notice.kind, notice.series) == ("storage_unproved", "posix/best")
+    assert where in notice.detail and why in notice.detail
     first = next(iter(examine_storage(tmp_path)))
     assert (first.status, first.what) == ("warning", f"{where}: {why}")
