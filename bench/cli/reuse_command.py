@@ -31,14 +31,18 @@ from bench.reuse.reuse_prices import Machine, find_fetches, find_prices, find_st
 from bench.reuse.reuse_scenario import (
     Question,
     Routing,
+    Workload,
+    find_instances,
+    format_routing,
+    make_pools,
     parse_capacities,
     parse_policies,
     parse_tiers,
+    read_workload,
     require_fitting,
     require_outputs,
     require_unit,
 )
-from bench.reuse.reuse_workload import Workload, find_instances, format_routing, make_pools, read_workload
 
 SUSPECT = 3
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.reuse.jit import inner
+from bench.reuse.jit import kernel
 from bench.reuse.trace import IntArray
 
 NONE = -1
@@ -39,7 +39,7 @@ def make_queues(num_ranks: int, num_ids: int) -> RankedQueues:
     )
 
 
-@inner
+@kernel
 def enqueue(queues: RankedQueues, block: int, rank: int) -> None:
     """Add the block as the youngest of a rank."""
     youngest = queues.tail[rank]
@@ -57,7 +57,7 @@ def enqueue(queues: RankedQueues, block: int, rank: int) -> None:
         node >>= 1
 
 
-@inner
+@kernel
 def dequeue(queues: RankedQueues, block: int) -> None:
     """Take the block out of its queue."""
     rank, older, younger = queues.rank[block], queues.before[block], queues.after[block]
@@ -78,7 +78,7 @@ def dequeue(queues: RankedQueues, block: int) -> None:
             queues.used[node] = 0
 
 
-@inner
+@kernel
 def lowest_rank(queues: RankedQueues) -> int:
     """The lowest rank in use, NONE when all queues are empty."""
     leaves = len(queues.used) // 2
@@ -90,7 +90,7 @@ def lowest_rank(queues: RankedQueues) -> int:
     return node - leaves
 
 
-@inner
+@kernel
 def highest_rank(queues: RankedQueues) -> int:
     """The highest rank in use, NONE when all queues are empty."""
     leaves = len(queues.used) // 2

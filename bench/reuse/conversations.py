@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.reuse.read_trace import MOONCAKE_BLOCK_TOKENS
-from bench.reuse.trace import IntArray, Trace, dense_ids
+from bench.reuse.trace import MOONCAKE_BLOCK_TOKENS, IntArray, Trace, dense_ids
 
 MIN_VALUES = {
     **{"num_users": 1, "num_rounds": 1, "system_tokens": 0, "history_tokens": 0},

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.reuse.jit import inner, kernel, require_compiled
+from bench.reuse.jit import kernel, require_compiled
 from bench.reuse.trace import PIECE_REFERENCES, IntArray, Trace, Unit
 
 NEVER = np.iinfo(np.int64).max  # reach of a block that no capacity makes a hit
@@ -41,7 +41,7 @@ class _Tree(NamedTuple):
     total: IntArray  # (1,)
 
 
-@inner
+@kernel
 def _prefix_sum(sums: IntArray, slot: int) -> int:
     total = 0
     while slot > 0:
@@ -50,7 +50,7 @@ def _prefix_sum(sums: IntArray, slot: int) -> int:
     return total
 
 
-@inner
+@kernel
 def _push(tree: _Tree, block: int, weight: int) -> None:
     """Put the block on top of the stack; a new slot's sum derives from those it covers."""
     slot = tree.top[0] + 1
@@ -64,7 +64,7 @@ def _push(tree: _Tree, block: int, weight: int) -> None:
     tree.top[0] = slot
 
 
-@inner
+@kernel
 def _remove(tree: _Tree, block: int, weight: int) -> None:
     slot = tree.slot[block]
     while 0 < slot <= tree.top[0]:
@@ -72,7 +72,7 @@ def _remove(tree: _Tree, block: int, weight: int) -> None:
         slot += slot & -slot
 
 
-@inner
+@kernel
 def _squeeze(tree: _Tree, weights: IntArray) -> None:
     """Renumber the slots that still are some block's last touch, without gaps."""
     old_top = tree.top[0]
@@ -83,7 +83,7 @@ def _squeeze(tree: _Tree, weights: IntArray) -> None:
             _push(tree, block, weights[block])
 
 
-@inner
+@kernel
 def _reach_of_request(tree: _Tree, ids: NDArray[np.int32], begin: int, end: int, reach: IntArray) -> None:
     furthest = 0
     for position in range(begin, end):

@@ -15,8 +15,7 @@ from bench.predict.sweep_model import extrapolating_model
 from bench.record.plan import PlanError
 from bench.record.run import RunRecord, find_ranks, read_run
 from bench.record.samples_csv import read_samples
-from bench.reuse.described import prices_of_model
-from bench.reuse.prices import prices_of_sweep, read_prices
+from bench.reuse.prices import prices_of_model, prices_of_sweep, read_prices
 from bench.reuse.savings import HitPrices, fetch_seconds
 from bench.reuse.tier_hits import CacheTier
 

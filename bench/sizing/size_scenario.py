@@ -9,7 +9,7 @@ from bench.catalog.models.kv_capacity import Cache, format_states
 from bench.record.units import count_of
 from bench.record.validate import InputError, parsed, require_positive
 from bench.reuse.eviction import capacity_in_tokens, require_policy, simulate
-from bench.reuse.read_trace import read_trace
+from bench.reuse.trace import read_trace
 from bench.sizing.demand import Demand, Request, mean_request
 from bench.sizing.drives import Drive, dwpd_of_tbw
 from bench.sizing.own_rate import OwnRate, find_own_rate

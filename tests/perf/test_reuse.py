@@ -18,7 +18,7 @@ import pytest
 
 from bench.reuse.eviction import Policy, simulate
 from bench.reuse.jit import numba
-from bench.reuse.read_trace import read_trace
+from bench.reuse.trace import read_trace
 
 WHY = "kvcache-simulator is not installed: pip install kvcache-simulator"
 cpp_backend = pytest.importorskip("kvcache_sim.cpp_backend", reason=WHY)

@@ -8,8 +8,7 @@ import pytest
 
 from bench.reuse.eviction import POLICIES, capacity_in_tokens, simulate
 from bench.reuse.hit_tables import hit_table
-from bench.reuse.read_trace import read_trace
-from bench.reuse.trace import Trace, Unit, build_trace
+from bench.reuse.trace import Trace, Unit, build_trace, read_trace
 from tests.helpers.commands import ROOT
 from tests.helpers.slow_caches import replay_slowly, requests_of
 

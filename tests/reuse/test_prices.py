@@ -20,8 +20,7 @@ from bench.predict.prediction import answer
 from bench.record.run import read_run
 from bench.record.samples_csv import read_samples
 from bench.report.figures.reuse_figure import loaded_rule
-from bench.reuse.described import prices_of_model
-from bench.reuse.prices import CurveError, prices_of_sweep, read_prices
+from bench.reuse.prices import CurveError, prices_of_model, prices_of_sweep, read_prices
 from bench.reuse.savings import price_hits
 from tests.helpers.sweeps import find_limited, read_crossover
 

@@ -10,10 +10,9 @@ from bench.reuse.conversations import MultiRound, generate_conversations
 from bench.reuse.eviction import simulate
 from bench.reuse.hit_tables import depth_table
 from bench.reuse.pools import spread_round_robin
-from bench.reuse.read_trace import read_trace
 from bench.reuse.savings import CostCurves
 from bench.reuse.tier_hits import CacheTier, WritePolicy, simulate_tiers
-from bench.reuse.trace import Trace, build_trace
+from bench.reuse.trace import Trace, build_trace, read_trace
 from tests.helpers.commands import ROOT
 from tests.helpers.slow_caches import requests_of
 from tests.reuse.test_eviction import chained_traces
