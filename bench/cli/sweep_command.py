@@ -23,7 +23,6 @@ from bench.cli.report_command import finish
 from bench.estimate.next_lengths import choose_lengths
 from bench.measure.resume import NewLimits
 from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
-from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.plan import Plan, PlanError
 from bench.record.run import read_run
 from bench.record.samples_csv import read_samples
@@ -148,7 +147,7 @@ def _go_on(plan: Plan, folder: Path, until: NewLimits, *, data_dir: Path) -> Non
 
 
 def _hooks(progress: SweepProgress) -> SweepHooks:
-    return SweepHooks(policy=choose_lengths, search=search_settings, observer=progress)
+    return SweepHooks(policy=choose_lengths, observer=progress)
 
 
 def _take_interrupts() -> None:

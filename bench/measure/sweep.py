@@ -20,7 +20,7 @@ from bench.measure.tuning.tuning_search import find_settings, plan_search
 from bench.record.folder import hold_folder, remove_folder
 from bench.record.notices import Notice
 from bench.record.plan import Plan
-from bench.record.progress import Observer, Policy, SearchPolicy
+from bench.record.progress import Observer, Policy
 from bench.record.run import read_run
 from bench.record.samples_csv import SampleWriter
 from kvio.errors import FailedError, UserError
@@ -28,10 +28,9 @@ from kvio.errors import FailedError, UserError
 
 @dataclass(frozen=True, slots=True)
 class SweepHooks:
-    """What decides on lengths and settings, and what shows progress."""
+    """What chooses the lengths, and what shows progress."""
 
     policy: Policy
-    search: SearchPolicy
     observer: Observer
 
 
@@ -131,7 +130,7 @@ def _measure(state: SweepState, hooks: SweepHooks) -> None:
             search_s=search.limit_s,
             observer=observer,
         )
-        state.note(find_settings(search, rounds, session, decide=hooks.search, observer=observer))
+        state.note(find_settings(search, rounds, session, observer=observer))
         monitor = start_monitor(setup, session)
         run_rounds(
             rounds,

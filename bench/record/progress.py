@@ -1,10 +1,9 @@
 """What decides, after each round, which lengths the next one measures."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bench.record.read_setting import ReadSetting
 from bench.record.run import RunRecord
 from bench.record.sample import Sample
 
@@ -70,48 +69,3 @@ class Observer(Protocol):
 
     def on_sample(self, sample: Sample) -> None:
         """A sample is on the disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchSpace:
-    """The settings that a search may try.
-
-    Args:
-        default: what is used unless another one is proved faster.
-        allowed: all settings, the default among them.
-        axes: in the order to look at them: fields of `ReadSetting` that change together.
-    """
-
-    default: ReadSetting
-    allowed: frozenset[ReadSetting]
-    axes: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PassOver:
-    """What the settings of one pass gave.
-
-    Args:
-        bytes_per_s: of each that was read with; a setting that failed, or for which no time was left, is missing.
-        left_share: share of the time for the search that is left.
-    """
-
-    bytes_per_s: Mapping[ReadSetting, float]
-    left_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The setting to use, and why."""
-
-    setting: ReadSetting
-    reason: str
-
-
-class SearchPolicy(Protocol):
-    """Decides which settings are tried, and which one is used."""
-
-    def __call__(
-        self, space: SearchSpace, *, seed: int
-    ) -> Generator[tuple[ReadSetting, ...], PassOver, Choice]:
-        """Gives the settings of the next pass in the order to try them, is sent what came of it; returns the choice."""

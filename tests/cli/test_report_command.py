@@ -10,7 +10,6 @@ from bench.cli.report_command import finish
 from bench.estimate.next_lengths import choose_lengths
 from bench.measure.budget import format_remedies
 from bench.measure.sweep import SweepHooks, resume_sweep
-from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.atomic_write import WriteError
 from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError
@@ -79,7 +78,7 @@ def test_the_answer_is_printed_though_a_file_of_it_cannot_be_written(
 
 
 def test_going_on_with_a_complete_sweep_names_what_makes_its_missing_files(folder: Path) -> None:
-    hooks = SweepHooks(policy=choose_lengths, search=search_settings, observer=SilentObserver())
+    hooks = SweepHooks(policy=choose_lengths, observer=SilentObserver())
     with pytest.raises(PlanError) as caught:
         resume_sweep(folder, data_dir=folder, hooks=hooks)
     assert f"derived again by: make report RESULTS={folder}" in str(caught.value)

@@ -12,7 +12,6 @@ from bench.measure.conditions.header import open_record
 from bench.measure.processes.messages import JobDone, SeriesFailed
 from bench.measure.setup import resolve_plan
 from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
-from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.atomic_write import WriteError
 from bench.record.plan import LoadSpec, Plan
 from bench.record.progress import End, Progress
@@ -72,7 +71,7 @@ def test_a_way_to_load_that_cannot_be_opened_any_more_is_left_out_and_the_others
         (store,) = tmp_path.glob("kvcross-*/store-1")
         store.rename(tmp_path / "lost")
 
-    hooks = SweepHooks(policy=three_rounds, search=search_settings, observer=Breaking(lose_a_store))
+    hooks = SweepHooks(policy=three_rounds, observer=Breaking(lose_a_store))
     folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks)
     run, (samples, _) = read_run(folder), read_samples(folder)
     (said,) = (notice.text for notice in run.notices if notice.kind == "series_failed")
@@ -112,7 +111,7 @@ def test_a_disk_that_fills_up_leaves_whole_rows_no_files_and_can_be_gone_on_with
         (path,) = results.glob("*/*/*/samples.csv")
         limit_files(path.stat().st_size + 300)  # one row, and a part of another
 
-    hooks = SweepHooks(policy=three_rounds, search=search_settings, observer=Breaking(fill_up))
+    hooks = SweepHooks(policy=three_rounds, observer=Breaking(fill_up))
     with pytest.raises(WriteError, match=r"cannot write results: .*: File too large") as caught:
         run_sweep(plan, root=results, data_dir=tmp_path, hooks=hooks)
     assert "\n" not in str(caught.value)
@@ -122,7 +121,7 @@ def test_a_disk_that_fills_up_leaves_whole_rows_no_files_and_can_be_gone_on_with
     assert ({sample.round for sample in before}, notices) == ({0, 1}, ())
     assert {path.name for path in folder.iterdir()} == {"run.json", "samples.csv"}
     assert list(tmp_path.glob("kvcross-*")) == []
-    hooks = SweepHooks(policy=three_rounds, search=search_settings, observer=SilentObserver())
+    hooks = SweepHooks(policy=three_rounds, observer=SilentObserver())
     resume_sweep(folder, data_dir=tmp_path, hooks=hooks)
     assert read_run(folder).state == "complete"
     assert read_samples(folder)[0][: len(before)] == before

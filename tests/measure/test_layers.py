@@ -30,7 +30,6 @@ from bench.measure.processes.messages import (
 from bench.measure.rounds import Rounds, plan_round
 from bench.measure.session import MeasurementSession
 from bench.measure.setup import ResolvedPlan, resolve_plan
-from bench.measure.tuning.tuning_rule import search_settings
 from bench.measure.worker import worker_main as worker
 from bench.measure.worker.preflight_checks import decide_layers, run_preflight_checks
 from bench.record.plan import LoadSpec, Plan, SimulationSpec
@@ -224,7 +223,7 @@ def test_going_on_hands_over_what_is_recorded_and_checks_anew_where_nothing_is(
         loads=(LoadSpec(backend="simulated"),),
         simulation=SimulationSpec(),
     )
-    hooks = sweep.SweepHooks(policy=choose_lengths, search=search_settings, observer=SilentObserver())
+    hooks = sweep.SweepHooks(policy=choose_lengths, observer=SilentObserver())
     folder = sweep.run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks)
     begun = read_run(folder)
     checks = {"dtype": {"ratio": 1.0}, "scaling": {"relative_error": 0.0}}

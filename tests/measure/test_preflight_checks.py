@@ -39,7 +39,7 @@ from kvio.store.chunk_store import ChunkStore
 from tests.end_to_end.test_whole_sweeps import TINY
 from tests.helpers.scripted_rounds import SilentObserver
 from tests.helpers.sweeps import make_run
-from tests.measure.test_tuning_search import MIB, WIDE, never
+from tests.measure.test_tuning_search import MIB, WIDE
 
 ALL = frozenset({"dtype", "answer:posix/best", "answer:uring/best", "answer:hybrid/posix/best", "null"})
 
@@ -181,7 +181,7 @@ def test_a_search_over_damaged_files_keeps_the_layouts_own_values_and_the_next_i
         with path.open("r+b") as stream:
             stream.write(b"damaged!")
     clock = MonotonicClock()
-    (found,) = search_all(SearchJob(plan, stores, 512, never, clock.now_s() + 60), clock)
+    (found,) = search_all(SearchJob(plan, stores, 512, clock.now_s() + 60), clock)
     assert isinstance(found, SettingFound)
     assert (found.broke, found.search.chosen) == (True, None)
     assert found.search.reason.startswith("the search failed: ")
@@ -217,7 +217,7 @@ def test_a_search_that_dies_is_suspect_and_does_not_end_the_sweep(tmp_path: Path
     session = MeasurementSession(VirtualClock(), Failing(), tmp_path, 0.0)
     search = plan_search(rounds.run, setup, [])
     assert search.series == ("posix/best", "hostmem/best")
-    run = find_settings(search, rounds, session, decide=never, observer=SilentObserver())
+    run = find_settings(search, rounds, session, observer=SilentObserver())
     reason = "the search failed: the measuring process was killed (out of memory?)"
     assert {name: (one.chosen, one.reason) for name, one in run.searches.items()} == {
         "posix/best": (None, reason)

@@ -26,7 +26,6 @@ from bench.measure.rounds import MeasureError
 from bench.measure.session import MeasurementSession
 from bench.measure.setup import ResolvedPlan, resolve_plan
 from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
-from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.folder import hold_folder
 from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
@@ -54,7 +53,7 @@ with hold_folder(Path(sys.argv[1])):
 
 
 def _hooks(observer: SilentObserver | None = None) -> SweepHooks:
-    return SweepHooks(policy=choose_lengths, search=search_settings, observer=observer or SilentObserver())
+    return SweepHooks(policy=choose_lengths, observer=observer or SilentObserver())
 
 
 def _stopped(tmp_path: Path, **changes: Any) -> Path:  # noqa: ANN401 — fields of a header
@@ -307,7 +306,7 @@ def test_the_header_of_a_resumed_sweep_keeps_that_its_code_changed(tmp_path: Pat
         loads=(LoadSpec(backend="simulated"),),
         simulation=SimulationSpec(),
     )
-    hooks = SweepHooks(policy=choose_lengths, search=search_settings, observer=SilentObserver())
+    hooks = SweepHooks(policy=choose_lengths, observer=SilentObserver())
     folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks)
     begun = read_run(folder)
     changed = {**begun.software, "git": {"commit": "b" * 40, "dirty": False}}

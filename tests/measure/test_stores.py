@@ -208,7 +208,7 @@ def test_the_next_round_goes_on_where_a_search_and_an_interrupted_round_have_com
     rounds = make_rounds(clock, budget_s=60.0)
     rounds.store_dirs = {"posix/best": tmp_path}
     session: Any = SimpleNamespace(clock=clock, source=ScriptedSource(found, JobDone()))
-    carry_out(["posix/best"], rounds, session, limit_s=1.0, decide=None)  # type: ignore[arg-type]
+    carry_out(["posix/best"], rounds, session, limit_s=1.0)
     assert rounds.taken == {tmp_path: CursorPosition(9)}
     with pytest.raises(MeasureError):
         measure_rounds(rounds, ScriptedSource(taken, JobFailed("it broke")), tmp_path, clock=clock)

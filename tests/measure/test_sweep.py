@@ -27,7 +27,6 @@ from bench.measure.rounds import Rounds, run_rounds
 from bench.measure.setup import resolve_plan
 from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
 from bench.measure.sweep_state import SweepState
-from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError, SimulationSpec
 from bench.record.progress import End
@@ -167,7 +166,7 @@ PLAN = Plan(
 
 
 def _hooks(observer: SilentObserver | None = None) -> SweepHooks:
-    return SweepHooks(policy=choose_lengths, search=search_settings, observer=observer or SilentObserver())
+    return SweepHooks(policy=choose_lengths, observer=observer or SilentObserver())
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ def test_chosen_lengths_begin_where_something_is_loaded(tmp_path: Path, load: di
         simulation=SimulationSpec(),
         num_rounds=1,
     )
-    hooks = SweepHooks(policy=choose_lengths, search=search_settings, observer=SilentObserver())
+    hooks = SweepHooks(policy=choose_lengths, observer=SilentObserver())
     samples, _ = read_samples(run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks))
     assert min(sample.case.prefix_tokens for sample in samples) == (
         64 if load.get("chunk_tokens") == 64 else 2
@@ -262,7 +261,7 @@ def test_finding_out_what_works_here_is_paid_from_the_budget(
             Plan(model="qwen3-8b", loads=(LoadSpec(backend="hostmem"),)),
             root=tmp_path,
             data_dir=tmp_path,
-            hooks=SweepHooks(policy=all_lengths, search=search_settings, observer=SilentObserver()),
+            hooks=SweepHooks(policy=all_lengths, observer=SilentObserver()),
         )
     assert (began, clock.now_s()) == ([100.0], 109.0)
 

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given
@@ -10,17 +10,19 @@ from hypothesis import settings as of
 from hypothesis import strategies as st
 
 from bench.measure.tuning.tuning_rule import (
+    Choice,
+    PassResult,
     Rates,
+    TuningGrid,
+    axis_settings,
     chance_of,
     decide,
     find_gains,
-    line,
     neighbours,
     search_settings,
     survivors,
 )
 from bench.measure.worker.tuning_reads import NoSearchError, unless_failed
-from bench.record.progress import Choice, PassOver, SearchSpace
 from bench.record.read_setting import ReadSetting
 
 MIB = 2**20
@@ -33,7 +35,7 @@ def at(num_threads: int, in_flight: int = 1, request_mib: float = 4) -> ReadSett
     return ReadSetting(num_threads=num_threads, in_flight=in_flight, request_bytes=int(request_mib * MIB))
 
 
-def space_of(*, several: bool) -> SearchSpace:
+def space_of(*, several: bool) -> TuningGrid:
     allowed = frozenset(
         at(threads, in_flight, request)
         for threads in (1, 2, 4, 8, 16, 32, 64)
@@ -42,7 +44,7 @@ def space_of(*, several: bool) -> SearchSpace:
         if threads * in_flight <= 256 and threads * (in_flight + 1) * request <= 512
     )
     axes = (("num_threads",), ("in_flight",), ("request_bytes",))
-    return SearchSpace(at(4, 4 if several else 1), allowed, axes)
+    return TuningGrid(at(4, 4 if several else 1), allowed, axes)
 
 
 def drive_of(seed: int) -> Callable[[ReadSetting], float]:
@@ -61,29 +63,27 @@ def drive_of(seed: int) -> Callable[[ReadSetting], float]:
 
 
 def run_search(
-    space: SearchSpace, rate: Callable[[ReadSetting], float], *, seed: int, noise: float, drift: float
+    space: TuningGrid, rate: Callable[[ReadSetting], float], *, seed: int, noise: float, drift: float
 ) -> ReadSetting:
     """The setting that a search of LIMIT_S chooses on a drive whose level wanders while it is read."""
     luck = random.Random(seed)
     num_bytes = rate(space.default) * READ_S
-    search = search_settings(space, seed=seed)
     now_s = level = 0.0
-    wanted = next(search)
-    try:
-        while True:
-            rates: dict[ReadSetting, float] = {}
-            for setting in wanted:
-                if now_s >= LIMIT_S:
-                    break
-                rates[setting] = rate(setting) * math.exp(level + noise * luck.gauss(0, 1))
-                took_s = num_bytes / rates[setting] + READ_S / 2
-                kept = math.exp(-took_s / DRIFT_S)
-                level = level * kept + drift * math.sqrt(1 - kept**2) * luck.gauss(0, 1)
-                now_s += took_s
-            wanted = search.send(PassOver(rates, max(0.0, 1 - now_s / LIMIT_S)))
-    except StopIteration as over:
-        choice: Choice = over.value
-        return choice.setting
+
+    def read_pass(wanted: tuple[ReadSetting, ...]) -> PassResult:
+        nonlocal now_s, level
+        rates: dict[ReadSetting, float] = {}
+        for setting in wanted:
+            if now_s >= LIMIT_S:
+                break
+            rates[setting] = rate(setting) * math.exp(level + noise * luck.gauss(0, 1))
+            took_s = num_bytes / rates[setting] + READ_S / 2
+            kept = math.exp(-took_s / DRIFT_S)
+            level = level * kept + drift * math.sqrt(1 - kept**2) * luck.gauss(0, 1)
+            now_s += took_s
+        return PassResult(rates, max(0.0, 1 - now_s / LIMIT_S))
+
+    return search_settings(space, read_pass, seed=seed).setting
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one-in-flight", "several-in-flight"])
@@ -114,7 +114,7 @@ def test_of_drives_that_the_default_reads_at_less_than_95_percent_most_gain_most
     assert sorted(rated(space, seed) for seed in far)[50] < 0.7
 
 
-def rated(space: SearchSpace, seed: int) -> float:
+def rated(space: TuningGrid, seed: int) -> float:
     """What the default gives of the best."""
     rate = drive_of(seed)
     return rate(space.default) / max(map(rate, space.allowed))
@@ -140,41 +140,38 @@ def test_a_search_ends_with_an_allowed_setting_whatever_reads_give(
     seed: int, several: bool, failing: float, passes: int
 ) -> None:
     space, luck = space_of(several=several), random.Random(seed)
-    search = search_settings(space, seed=seed)
-    wanted, done, seen = next(search), 0, set()
-    choice = None
-    while choice is None:
+    done, seen = 0, set[ReadSetting]()
+
+    def read_pass(wanted: tuple[ReadSetting, ...]) -> PassResult:
+        nonlocal done
         done += 1
         assert wanted and len(set(wanted)) == len(wanted) and set(wanted) <= space.allowed
         rates = {one: luck.lognormvariate(20, 2) for one in wanted if luck.random() > failing}
-        seen |= set(rates)
-        try:
-            wanted = search.send(PassOver(rates, max(0.0, 1 - done / passes)))
-        except StopIteration as over:
-            choice = over.value
+        seen.update(rates)
+        return PassResult(rates, max(0.0, 1 - done / passes))
+
+    choice = search_settings(space, read_pass, seed=seed)
     assert choice.setting in seen | {space.default}
     assert choice.reason
     assert done <= passes + 12  # a first pass goes outwards, setting by setting
 
 
-def _answers(search: Generator[tuple[ReadSetting, ...], PassOver, Choice]) -> list[object]:
-    found: list[object] = [next(search)]
-    try:
-        for number in range(200):
-            wanted = found[-1]
-            assert isinstance(wanted, tuple)
-            found.append(
-                search.send(PassOver({one: one.num_threads * 1e8 for one in wanted}, 1 - number / 200))
-            )
-    except StopIteration as over:
-        found.append(over.value)
-    return found
+def _passes(space: TuningGrid, *, seed: int) -> list[object]:
+    """The settings of every pass, then the choice."""
+    found: list[object] = []
+
+    def read_pass(wanted: tuple[ReadSetting, ...]) -> PassResult:
+        found.append(wanted)
+        return PassResult({one: one.num_threads * 1e8 for one in wanted}, 1 - len(found) / 200)
+
+    choice = search_settings(space, read_pass, seed=seed)
+    return [*found, choice]
 
 
 def test_the_same_seed_and_rates_give_the_same_search_and_another_seed_another_order() -> None:
     space = space_of(several=False)
-    assert _answers(search_settings(space, seed=3)) == _answers(search_settings(space, seed=3))
-    assert _answers(search_settings(space, seed=3)) != _answers(search_settings(space, seed=4))
+    assert _passes(space, seed=3) == _passes(space, seed=3)
+    assert _passes(space, seed=3) != _passes(space, seed=4)
 
 
 def test_a_challenger_must_win_beyond_chance_and_by_2_percent() -> None:
@@ -217,29 +214,39 @@ def test_the_hopeless_go_after_one_pass_and_the_slower_half_after_two() -> None:
 
 def test_axes_run_through_a_setting_and_neighbours_are_one_step_away() -> None:
     space = space_of(several=False)
-    assert [one.num_threads for one in line(space, at(4), ("num_threads",))] == [1, 2, 4, 8, 16, 32, 64]
+    assert [one.num_threads for one in axis_settings(space, at(4), ("num_threads",))] == [
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+        64,
+    ]
     assert set(neighbours(space, at(4))) == {at(4), at(2), at(8), at(4, 1, 2), at(4, 1, 8)}
-    fixed = SearchSpace(
+    fixed = TuningGrid(
         at(4, 4), frozenset({at(4, 4), at(8, 2), at(16, 1), at(16, 4)}), (("num_threads", "in_flight"),)
     )
-    assert set(line(fixed, at(4, 4), fixed.axes[0])) == fixed.allowed
+    assert set(axis_settings(fixed, at(4, 4), fixed.axes[0])) == fixed.allowed
 
 
 DEFAULT = ReadSetting(num_threads=4, in_flight=1, request_bytes=2**22)
 FAST = ReadSetting(num_threads=32, in_flight=1, request_bytes=2**22)
-SPACE = SearchSpace(DEFAULT, frozenset({DEFAULT, FAST}), (("num_threads",),))
+SPACE = TuningGrid(DEFAULT, frozenset({DEFAULT, FAST}), (("num_threads",),))
 WHY = "chunk: Too many open files"
 
 
 def test_the_duel_ends_when_one_of_the_two_does_not_work_any_more() -> None:
     """The challenger is eight times as fast, and in the midst of the duel it fails."""
-    policy = search_settings(SPACE, seed=1)
-    wanted, passes = next(policy), 0
-    with pytest.raises(StopIteration):
-        while True:
-            passes += 1
-            rates = {one: 1e9 * one.num_threads for one in wanted if passes < 20 or one == DEFAULT}
-            wanted = policy.send(PassOver(rates, 0.9))
+    passes = 0
+
+    def read_pass(wanted: tuple[ReadSetting, ...]) -> PassResult:
+        nonlocal passes
+        passes += 1
+        rates = {one: 1e9 * one.num_threads for one in wanted if passes < 20 or one == DEFAULT}
+        return PassResult(rates, 0.9)
+
+    search_settings(SPACE, read_pass, seed=1)
     assert passes == 20
 
 

@@ -1,7 +1,6 @@
 """The search for threads, depth and request size: when there is one, what it reads, and what the run records."""
 
 import json
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,11 @@ from bench.measure.session import MeasurementSession
 from bench.measure.setup import ResolvedPlan, resolve_plan
 from bench.measure.stores import create_stores, plan_stores
 from bench.measure.sweep import SweepHooks, resume_sweep, run_sweep
-from bench.measure.tuning.tuning_search import PlannedSearch, make_space, note_searches, plan_search
+from bench.measure.tuning.tuning_rule import Choice, ReadPass, TuningGrid
+from bench.measure.tuning.tuning_search import PlannedSearch, make_grid, note_searches, plan_search
 from bench.measure.worker.tuning_reads import search_all
 from bench.record.plan import LoadSpec, Plan, PlanError
-from bench.record.progress import Choice, End, PassOver, SearchSpace
+from bench.record.progress import End
 from bench.record.read_setting import ReadSetting, SettingSearch, SettingTrial, settle
 from bench.record.run import read_run
 from bench.record.sample import Sample
@@ -59,19 +59,13 @@ def planned(plan: Plan, samples: list[Sample] | None = None, **run: object) -> P
     return plan_search(make_run(plan=plan, **run), resolve_plan(plan), samples or [])
 
 
-def choose_the_other(
-    space: SearchSpace, *, seed: int
-) -> Generator[tuple[ReadSetting, ...], PassOver, Choice]:
+def choose_the_other(space: TuningGrid, read_pass: ReadPass, *, seed: int) -> Choice:
     """Reads twice with CHOSEN and once with the default; chooses CHOSEN."""
-    over = yield (CHOSEN, space.default)
-    assert set(over.bytes_per_s) == {CHOSEN, space.default}
-    assert 0 < over.left_share < 1
-    yield (CHOSEN,)
+    result = read_pass((CHOSEN, space.default))
+    assert set(result.bytes_per_s) == {CHOSEN, space.default}
+    assert 0 < result.left_share < 1
+    read_pass((CHOSEN,))
     return Choice(CHOSEN, f"asked to, with seed {seed}")
-
-
-def never(space: SearchSpace, *, seed: int) -> Generator[tuple[ReadSetting, ...], PassOver, Choice]:
-    raise AssertionError("nothing is searched here")
 
 
 def test_a_search_takes_8_percent_of_the_budget_and_15_seconds_at_most() -> None:
@@ -212,8 +206,12 @@ def test_a_search_is_said_in_one_line() -> None:
 def search_on_disk(setup: ResolvedPlan, scratch: Path, job_seconds: float = 60) -> dict[str, SettingSearch]:
     clock = MonotonicClock()
     stores = create_stores(setup, plan_stores(setup, scratch, longest=1024))
-    job = SearchJob(setup.plan, stores, 1024, choose_the_other, clock.now_s() + job_seconds)
-    return {found.series: found.search for found in search_all(job, clock) if isinstance(found, SettingFound)}
+    job = SearchJob(setup.plan, stores, 1024, clock.now_s() + job_seconds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bench.measure.worker.tuning_reads.search_settings", choose_the_other)
+        return {
+            found.series: found.search for found in search_all(job, clock) if isinstance(found, SettingFound)
+        }
 
 
 def test_trials_read_the_runs_files_cold_under_the_settings_asked_for(wide: str, tmp_path: Path) -> None:
@@ -240,6 +238,7 @@ class Interrupting(SilentObserver):
     """An observer that is interrupted after so many samples."""
 
     def __init__(self, samples: int) -> None:
+        super().__init__()
         self._left = samples
 
     def on_sample(self, sample: Sample) -> None:
@@ -259,19 +258,22 @@ def test_every_round_of_a_sweep_reads_as_the_search_chose_and_a_resumed_one_too(
 ) -> None:
     avoid_memory(tmp_path)
     plan = plan_of(wide, tokens=(512,), num_samples=1, budget_s=300, working_set_bytes=64 * MIB, layers="all")
-    hooks = SweepHooks(policy=all_lengths, search=choose_the_other, observer=Interrupting(3))
+    hooks = SweepHooks(policy=all_lengths, observer=Interrupting(3))
     folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=hooks)
     stopped = read_run(folder)
-    assert (stopped.state, stopped.searches["posix/best"].chosen) == ("interrupted", CHOSEN)
+    chosen = stopped.searches["posix/best"].chosen
+    assert stopped.state == "interrupted" and chosen is not None
     assert stopped.plan == plan
-    hooks = SweepHooks(policy=all_lengths, search=never, observer=SilentObserver())
+    hooks = SweepHooks(policy=all_lengths, observer=SilentObserver())
     resume_sweep(folder, data_dir=tmp_path, hooks=hooks)
     run, (samples, _) = read_run(folder), read_samples(folder)
     assert (run.state, run.searches) == ("complete", stopped.searches)
     loads = [sample.outcome for sample in samples if sample.case.series == "posix/best"]
     assert len(loads) >= 2
-    assert {(one.queue_depth, one.request_bytes, one.verified) for one in loads} == {(2, MIB, True)}
-    assert run.series["posix/best"].label.endswith("(2 × 1, 1 MiB)")
+    assert {(one.queue_depth, one.request_bytes, one.verified) for one in loads} == {
+        (chosen.queue_depth, min(chosen.request_bytes, 2 * MIB), True)  # a chunk of 64 tokens is 2 MiB
+    }
+    assert run.series["posix/best"].label.endswith(f"({chosen.brief})")
     assert not list(tmp_path.glob("*/store-*"))
 
 
@@ -311,12 +313,12 @@ def test_the_time_of_the_search_is_left_out_of_what_the_rounds_are_planned_with(
 GIB = 2**30
 
 
-def space_of(*, memory_bytes: int = 64 * GIB, **asked: object) -> SearchSpace:
+def space_of(*, memory_bytes: int = 64 * GIB, **asked: object) -> TuningGrid:
     (load,) = resolve_plan(Plan(model="qwen3-8b", loads=(LoadSpec.model_validate(asked),))).loads
-    return make_space(load, available_bytes=memory_bytes)
+    return make_grid(load, available_bytes=memory_bytes)
 
 
-def values(space: SearchSpace, name: str) -> list[int]:
+def values(space: TuningGrid, name: str) -> list[int]:
     return sorted({getattr(setting, name) for setting in space.allowed})
 
 
@@ -365,7 +367,7 @@ def test_request_sizes_that_read_a_chunk_alike_are_one() -> None:
     # 16 tokens of Qwen3-0.6B in bfloat16 are 1.8 MB: from 2 MiB on a chunk is one read
     plan = Plan(model="qwen3-0.6b", loads=(LoadSpec(chunk_tokens=16),))
     (load,) = resolve_plan(plan).loads
-    space = make_space(load, available_bytes=64 * GIB)
+    space = make_grid(load, available_bytes=64 * GIB)
     assert values(space, "request_bytes") == [256 * 1024, 512 * 1024, MIB, 4 * MIB]
 
 

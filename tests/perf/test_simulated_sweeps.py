@@ -10,7 +10,6 @@ import bench.record.run
 from bench.estimate.analysis import analyse
 from bench.estimate.next_lengths import choose_lengths
 from bench.measure.sweep import SweepHooks, run_sweep
-from bench.measure.tuning.tuning_rule import search_settings
 from bench.record.plan import LoadSpec, Plan, SimulationSpec
 from bench.record.run import read_run
 from bench.record.sample import Sample
@@ -37,9 +36,7 @@ def _covers(seed: int, noise: float, root: Path) -> bool:
         simulation=SimulationSpec(round_noise=noise),
         seed=seed,
     )
-    folder = run_sweep(
-        plan, root=root, data_dir=root, hooks=SweepHooks(choose_lengths, search_settings, Silent())
-    )
+    folder = run_sweep(plan, root=root, data_dir=root, hooks=SweepHooks(choose_lengths, Silent()))
     spots = analyse(read_run(folder), read_samples(folder)[0]).spots
     shutil.rmtree(folder)
     (spot,) = (spot for spot in spots if (spot.kind, spot.statistic) == ("whole", "p50"))

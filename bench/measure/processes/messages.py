@@ -8,7 +8,6 @@ from typing import Any
 from bench.arms.file_cursor import CursorPosition
 from bench.record.notices import Notice
 from bench.record.plan import Plan
-from bench.record.progress import SearchPolicy
 from bench.record.read_setting import SettingSearch
 from bench.record.run import BuiltLayers
 from bench.record.sample import Case, Sample
@@ -65,7 +64,6 @@ class SearchJob:
     plan: Plan  # as asked
     store_dirs: dict[str, Path]  # the series to search for, and where their chunk files are
     most_tokens: int  # the longest prefix that the run measures
-    decide: SearchPolicy  # which settings are tried, and which one is used
     deadline_s: float  # on the shared monotonic clock
 
 

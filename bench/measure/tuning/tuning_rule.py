@@ -10,15 +10,15 @@ of the incumbent in the same pass.
 
 The default is used unless the duel says otherwise, after 5 passes at least: the challenger must be faster by 2 % in
 the median, and its gains so high that without any difference they were so in at most 5 % of cases (Wilcoxon's signed
-ranks).  The passes that picked the challenger do not count here, for whoever is picked as the fastest was lucky too.
+ranks).  The passes that picked the challenger do not count here, because the winner of a race is partly lucky.
 """
 
 import math
 import statistics
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 
-from bench.record.progress import Choice, PassOver, SearchSpace
 from bench.record.read_setting import ReadSetting
 
 MARGIN = math.log(1.02)  # of the median rate: less is not worth leaving the default for
@@ -31,43 +31,70 @@ MAX_DUELS = 24
 MIN_DUELS = 5  # fewer cannot rule chance out
 
 Rates = Mapping[ReadSetting, float]
-Search = Generator[tuple[ReadSetting, ...], PassOver, Choice]
-Race = Generator[tuple[ReadSetting, ...], PassOver, ReadSetting]
 
 
-class _Course:
-    """Random order, and the share of the time that is left."""
+@dataclass(frozen=True, slots=True)
+class TuningGrid:
+    """The settings that a search may try."""
 
-    def __init__(self, seed: int) -> None:
+    default: ReadSetting  # used unless another one is proved faster
+    allowed: frozenset[ReadSetting]  # the default among them
+    axes: tuple[tuple[str, ...], ...]  # in the order of the search: fields of a setting that change together
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What one pass measured."""
+
+    bytes_per_s: Rates  # without settings that failed, or for which no time was left
+    left_share: float  # of the time for the search
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The setting to use, and why."""
+
+    setting: ReadSetting
+    reason: str
+
+
+ReadPass = Callable[[tuple[ReadSetting, ...]], PassResult]
+
+
+class _Schedule:
+    """Passes in random order, and the share of the time that is left."""
+
+    def __init__(self, read_pass: ReadPass, seed: int) -> None:
+        self._read_pass = read_pass
         self._random = Random(seed)
         self.left_share = 1.0
 
-    def run(self, settings: Iterable[ReadSetting]) -> Generator[tuple[ReadSetting, ...], PassOver, Rates]:
+    def run(self, settings: Iterable[ReadSetting]) -> Rates:
         """One pass over the settings."""
         order = sorted(settings, key=str)
         self._random.shuffle(order)
-        over = yield tuple(order)
-        self.left_share = over.left_share
-        return over.bytes_per_s
+        result = self._read_pass(tuple(order))
+        self.left_share = result.left_share
+        return result.bytes_per_s
 
 
-def search_settings(space: SearchSpace, *, seed: int) -> Search:
-    """The search as a policy: gives passes, is sent their rates, returns the choice."""
-    course = _Course(seed)
+def search_settings(space: TuningGrid, read_pass: ReadPass, *, seed: int) -> Choice:
+    """The setting to use; `read_pass` reads once with each setting that it is given."""
+    schedule = _Schedule(read_pass, seed)
     found = space.default
-    axes = [axis for axis in space.axes if len(line(space, found, axis)) > 1]
+    axes = [axis for axis in space.axes if len(axis_settings(space, found, axis)) > 1]
     for number, axis in enumerate(axes, start=1):
         until = 1 - AXES_SHARE * number / len(axes)
-        found = yield from _race(course, line(space, found, axis), incumbent=found, until_share=until)
+        found = _race(schedule, axis_settings(space, found, axis), incumbent=found, until_share=until)
     around = neighbours(space, found)
     until = 1 - AXES_SHARE - NEIGHBOURS_SHARE
-    found = yield from _race(course, around, incumbent=found, until_share=until)
+    found = _race(schedule, around, incumbent=found, until_share=until)
     if found == space.default:
         return Choice(found, "the default, for nothing was seen to be faster")
-    return (yield from _duel(course, space.default, found))
+    return _compare_with_default(schedule, space.default, found)
 
 
-def line(space: SearchSpace, through: ReadSetting, axis: Sequence[str]) -> tuple[ReadSetting, ...]:
+def axis_settings(space: TuningGrid, through: ReadSetting, axis: Sequence[str]) -> tuple[ReadSetting, ...]:
     """The allowed settings that differ from `through` in the fields of `axis` only, and itself."""
     others = set(ReadSetting.model_fields) - set(axis)
     found = [
@@ -78,11 +105,11 @@ def line(space: SearchSpace, through: ReadSetting, axis: Sequence[str]) -> tuple
     return tuple(sorted(found, key=_sizes))
 
 
-def neighbours(space: SearchSpace, setting: ReadSetting) -> tuple[ReadSetting, ...]:
+def neighbours(space: TuningGrid, setting: ReadSetting) -> tuple[ReadSetting, ...]:
     """On every axis, the next smaller and the next larger one; and itself."""
     found = {setting}
     for axis in space.axes:
-        along = line(space, setting, axis)
+        along = axis_settings(space, setting, axis)
         place = along.index(setting)
         found.update(along[max(place - 1, 0) : place + 2])
     return tuple(sorted(found, key=_sizes))
@@ -93,31 +120,29 @@ def _sizes(setting: ReadSetting) -> tuple[int, int, int]:
 
 
 def _race(
-    course: _Course, settings: Sequence[ReadSetting], *, incumbent: ReadSetting, until_share: float
-) -> Race:
-    """The fastest of `settings`, as far as it can be told in time; the incumbent where none is faster."""
-    if len(settings) == 1 or course.left_share <= until_share:
+    schedule: _Schedule, settings: Sequence[ReadSetting], *, incumbent: ReadSetting, until_share: float
+) -> ReadSetting:
+    """The fastest of `settings`; the incumbent where none is measurably faster in the time."""
+    if len(settings) == 1 or schedule.left_share <= until_share:
         return incumbent
-    passes = [(yield from _reach(course, settings, incumbent=incumbent))]
+    passes = [_expand(schedule, settings, incumbent=incumbent)]
     running = [setting for setting in settings if setting in passes[0]]
     running = survivors(passes, running, incumbent=incumbent)
-    while len(running) > 1 and course.left_share > until_share and len(passes) < MAX_PASSES:
-        passes.append((yield from course.run(running)))
+    while len(running) > 1 and schedule.left_share > until_share and len(passes) < MAX_PASSES:
+        passes.append(schedule.run(running))
         running = survivors(passes, running, incumbent=incumbent)
     gains = find_gains(passes, running, incumbent=incumbent)
     fastest = max(gains, key=lambda setting: gains[setting], default=incumbent)
     return fastest if gains.get(fastest, 0.0) > MARGIN else incumbent
 
 
-def _reach(
-    course: _Course, settings: Sequence[ReadSetting], *, incumbent: ReadSetting
-) -> Generator[tuple[ReadSetting, ...], PassOver, Rates]:
-    """The first pass: from the incumbent outwards, as far as it is not hopeless to go on."""
+def _expand(schedule: _Schedule, settings: Sequence[ReadSetting], *, incumbent: ReadSetting) -> Rates:
+    """The first pass: from the incumbent outwards, in each direction until a setting is hopeless."""
     place = settings.index(incumbent)
-    rates = dict((yield from course.run([incumbent])))
+    rates = dict(schedule.run([incumbent]))
     for direction in (settings[place + 1 :], settings[:place][::-1]):
         for setting in direction:
-            rates.update((yield from course.run([setting])))
+            rates.update(schedule.run([setting]))
             if setting not in rates or math.log(rates[setting] / max(rates.values())) < HOPELESS:
                 break
     return rates
@@ -126,7 +151,7 @@ def _reach(
 def survivors(
     passes: Sequence[Rates], running: Sequence[ReadSetting], *, incumbent: ReadSetting
 ) -> list[ReadSetting]:
-    """Who goes on: after one pass all but the hopeless, then the better half; the incumbent always."""
+    """The settings of the next pass: after one pass all but the hopeless, then the better half; always the incumbent."""
     gains = find_gains(passes, running, incumbent=incumbent)
     ranked = sorted(gains, key=lambda setting: -gains[setting])
     if len(passes) == 1:
@@ -152,10 +177,10 @@ def find_gains(
     return found
 
 
-def _duel(course: _Course, default: ReadSetting, challenger: ReadSetting) -> Search:
+def _compare_with_default(schedule: _Schedule, default: ReadSetting, challenger: ReadSetting) -> Choice:
     passes: list[Rates] = []
-    while course.left_share > 0 and len(passes) < MAX_DUELS:
-        passes.append((yield from course.run((default, challenger))))
+    while schedule.left_share > 0 and len(passes) < MAX_DUELS:
+        passes.append(schedule.run((default, challenger)))
         if len(passes[-1]) < 2:
             break  # the time is over, or one of them does not work
         gains = duel_gains(passes, default, challenger=challenger)

@@ -13,9 +13,10 @@ from bench.measure.processes.messages import JobFailed, SearchJob, SettingFound
 from bench.measure.rounds import Rounds
 from bench.measure.session import MeasurementSession
 from bench.measure.setup import LoadSeries, ResolvedPlan, name_hybrid, resolve_plan
+from bench.measure.tuning.tuning_rule import TuningGrid
 from bench.record.notices import Notice
 from bench.record.plan import Plan
-from bench.record.progress import Observer, SearchPolicy, SearchSpace
+from bench.record.progress import Observer
 from bench.record.read_setting import ReadSetting, SettingSearch, settle
 from bench.record.run import RunRecord, SeriesInfo
 from bench.record.sample import Sample
@@ -33,7 +34,7 @@ BUFFER_BYTES = 512 * 2**20  # of all threads together
 BUFFER_SHARE = 0.02  # of the available memory, for several settings are kept ready at once
 
 
-def make_space(load: LoadSeries, *, available_bytes: int) -> SearchSpace:
+def make_grid(load: LoadSeries, *, available_bytes: int) -> TuningGrid:
     """The settings to search for `load`; where everything is fixed, the default alone."""
     kind = find_backend(load.spec.backend)
     preset = load.geometry.preset
@@ -58,7 +59,7 @@ def make_space(load: LoadSeries, *, available_bytes: int) -> SearchSpace:
             room_slots=room_bytes // geometry.slot_bytes,
         )
     }
-    return SearchSpace(default, frozenset(allowed | {default}), axes)
+    return TuningGrid(default, frozenset(allowed | {default}), axes)
 
 
 def _axes(load: LoadSeries, kind: BackendKind) -> tuple[tuple[str, ...], ...]:
@@ -168,12 +169,11 @@ def find_settings(
     rounds: Rounds,
     session: MeasurementSession,
     *,
-    decide: SearchPolicy,
     observer: Observer,
 ) -> RunRecord:
     """Carry the searches out; the header with what they chose, or why there was none.
 
-    What breaks in a search costs no more than it: the layout's own values are used then, and it is said.
+    A search that fails leaves the layout's own values, with a notice.
     """
     run = rounds.run
     found, broken = dict(search.known), list[str]()
@@ -186,7 +186,7 @@ def find_settings(
         found |= {name: SettingSearch(reason=reason) for name in wanted}
     elif wanted:
         observer.on_phase("searching threads, queue depth and request size for this drive")
-        carried_out, broken = _carry_out(wanted, rounds, session, limit_s=search.limit_s, decide=decide)
+        carried_out, broken = _carry_out(wanted, rounds, session, limit_s=search.limit_s)
         found |= carried_out
     notices = (Notice(kind="search_failed", series=name, detail=found[name].reason) for name in broken)
     return note_searches(run.model_copy(update={"searches": found, "notices": (*run.notices, *notices)}))
@@ -198,14 +198,12 @@ def _carry_out(
     session: MeasurementSession,
     *,
     limit_s: float,
-    decide: SearchPolicy,
 ) -> tuple[dict[str, SettingSearch], list[str]]:
     """What was found for each series, and those whose search failed."""
     job = SearchJob(
         plan=rounds.run.plan,
         store_dirs={name: rounds.store_dirs[name] for name in series},
         most_tokens=rounds.allowed[-1],
-        decide=decide,
         deadline_s=min(session.clock.now_s() + limit_s, rounds.deadline_s),
     )
     found: dict[str, SettingSearch] = {}

@@ -14,9 +14,9 @@ from bench.arms.prefill import synchronize
 from bench.measure.clock import Clock
 from bench.measure.processes.messages import Message, SearchJob, SettingFound
 from bench.measure.setup import LoadSeries, ResolvedPlan, resolve_plan
-from bench.measure.tuning.tuning_search import MIN_BYTES, make_space
+from bench.measure.tuning.tuning_rule import Choice, PassResult, search_settings
+from bench.measure.tuning.tuning_search import MIN_BYTES, make_grid
 from bench.measure.worker.model_session import evidence_of, pick_device
-from bench.record.progress import Choice, PassOver, SearchPolicy
 from bench.record.read_setting import ReadSetting, SettingSearch, SettingTrial
 from bench.record.sample import Case, Outcome
 from kvio.backends import find_backend
@@ -50,13 +50,13 @@ def search_all(job: SearchJob, clock: Clock) -> Iterator[Message]:
         try:
             if directory not in walks:
                 walks[directory] = StoreCursor(ChunkStore.open(directory))
-            drive = TuningTarget(
+            target = TuningTarget(
                 setup, load, directory, device=device, now_s=clock.now_s, walk=walks[directory]
             )
             try:
-                found = _search(drive, job, until_s=until_s)
+                found = _search(target, job, until_s=until_s)
             finally:
-                drive.close()
+                target.close()
         except NoSearchError as error:
             found = SettingSearch(reason=str(error))
         except KVIOError as error:  # what broke may concern this series alone
@@ -100,7 +100,7 @@ class TuningTarget:
         self._walk = walk
         self._blocks: KVBlocks | None = None
         self._arms: dict[ReadSetting, LoadArm] = {}
-        self.space = make_space(load, available_bytes=available_bytes(device))
+        self.grid = make_grid(load, available_bytes=available_bytes(device))
         self.rates: dict[ReadSetting, list[float]] = {}
         self.failed: dict[ReadSetting, str] = {}
 
@@ -123,6 +123,19 @@ class TuningTarget:
             self.failed[setting] = f"its reads were {outcome.cache_state}, not proved to be cold"
             return None
         return (outcome.num_bytes or 0) / outcome.seconds
+
+    def read_each(
+        self, settings: tuple[ReadSetting, ...], tokens: int, *, until_s: float
+    ) -> dict[ReadSetting, float]:
+        """Bytes per second of each setting that works and for which there is time; buffers of all others are freed."""
+        self._keep(settings)
+        rates = {}
+        for setting in settings:
+            rate = self.read(setting, tokens) if self.now_s() < until_s else None
+            if rate is not None:
+                rates[setting] = rate
+                self.rates.setdefault(setting, []).append(rate)
+        return rates
 
     def _states(self) -> tuple[str | None, ...]:
         """Cache states that count: of files the proved ones, of servers what they are."""
@@ -169,46 +182,49 @@ class TuningTarget:
         """Of the chunks, as the plan has it."""
         return self._load.geometry
 
-    def keep(self, settings: tuple[ReadSetting, ...]) -> None:
-        """Let the buffers and threads of all others go; the default's stay."""
-        for setting in set(self._arms) - {*settings, self.space.default}:
+    def _keep(self, settings: tuple[ReadSetting, ...]) -> None:
+        """Free the buffers and threads of all others but the default."""
+        for setting in set(self._arms) - {*settings, self.grid.default}:
             self._arms.pop(setting).close()
 
     def close(self) -> None:
-        """Let all buffers and threads go."""
+        """Free all buffers and threads."""
         while self._arms:
             self._arms.popitem()[1].close()
         self._blocks = None
         synchronize(self._device)
 
 
-def _search(drive: TuningTarget, job: SearchJob, *, until_s: float) -> SettingSearch:
-    """Ask the policy for passes until it has chosen."""
-    if len(drive.space.allowed) == 1:
+def _search(target: TuningTarget, job: SearchJob, *, until_s: float) -> SettingSearch:
+    """Search the settings of one series until the time is used."""
+    if len(target.grid.allowed) == 1:
         raise NoSearchError("no other setting is possible with what was asked for")
-    start_s = drive.now_s()
-    tokens = choose_tokens(drive, job.most_tokens, limit_s=until_s - start_s)
-    choice = unless_failed(
-        _ask(job.decide, drive, tokens, seed=job.plan.seed, until_s=until_s),
-        drive.space.default,
-        failed=drive.failed,
-    )
+    start_s = target.now_s()
+    tokens = choose_tokens(target, job.most_tokens, limit_s=until_s - start_s)
+    search_start_s = target.now_s()
+
+    def read_pass(settings: tuple[ReadSetting, ...]) -> PassResult:
+        rates = target.read_each(settings, tokens, until_s=until_s)
+        return PassResult(rates, max(0.0, (until_s - target.now_s()) / (until_s - search_start_s)))
+
+    choice = search_settings(target.grid, read_pass, seed=job.plan.seed)
+    choice = unless_failed(choice, target.grid.default, failed=target.failed)
     return SettingSearch(
         chosen=choice.setting,
-        default=drive.space.default,
+        default=target.grid.default,
         reason=choice.reason,
         trials=tuple(
             SettingTrial(
-                setting=setting, bytes_per_s=tuple(drive.rates[setting]), failed=drive.failed.get(setting)
+                setting=setting, bytes_per_s=tuple(target.rates[setting]), failed=target.failed.get(setting)
             )
-            for setting in drive.rates
+            for setting in target.rates
         ),
         prefix_tokens=tokens,
     )
 
 
 def unless_failed(choice: Choice, default: ReadSetting, *, failed: Mapping[ReadSetting, str]) -> Choice:
-    """The choice, or the default where what was chosen has failed on the drive since it was seen to be fast.
+    """The choice, or the default where what was chosen has failed on the target since it was seen to be fast.
 
     Raises:
         NoSearchError: the default has failed too.
@@ -220,20 +236,20 @@ def unless_failed(choice: Choice, default: ReadSetting, *, failed: Mapping[ReadS
     return Choice(default, f"the default, for {choice.setting} failed: {failed[choice.setting]}")
 
 
-def choose_tokens(drive: TuningTarget, most_tokens: int, *, limit_s: float) -> int:
-    """The prefix to read: long enough to tell of the drive, and short enough for many reads; tries the default.
+def choose_tokens(target: TuningTarget, most_tokens: int, *, limit_s: float) -> int:
+    """The prefix to read: long enough to tell of the target, and short enough for many reads; tries the default.
 
     Raises:
         NoSearchError: the default cannot be judged, or is too slow for the time.
     """
-    geometry = drive.geometry
+    geometry = target.geometry
     least = _tokens_of(MIN_BYTES, geometry)
-    drive.read(drive.space.default, least)  # makes buffers and threads, too
-    began_s = drive.now_s()
-    rate = drive.read(drive.space.default, least)
-    took_s = drive.now_s() - began_s
+    target.read(target.grid.default, least)  # makes buffers and threads, too
+    began_s = target.now_s()
+    rate = target.read(target.grid.default, least)
+    took_s = target.now_s() - began_s
     if rate is None:
-        raise NoSearchError(f"{drive.space.default}: {drive.failed[drive.space.default]}")
+        raise NoSearchError(f"{target.grid.default}: {target.failed[target.grid.default]}")
     if took_s * MIN_READS > limit_s:
         raise NoSearchError(
             f"one read of {least} tokens took {took_s:.1f} s, too long for a search within {max(limit_s, 0):.0f} s"
@@ -245,23 +261,3 @@ def choose_tokens(drive: TuningTarget, most_tokens: int, *, limit_s: float) -> i
 def _tokens_of(num_bytes: float, geometry: ChunkGeometry) -> int:
     """Tokens of so many bytes, in whole chunks."""
     return max(1, -(-int(num_bytes) // geometry.payload_bytes)) * geometry.chunk_tokens
-
-
-def _ask(decide: SearchPolicy, drive: TuningTarget, tokens: int, *, seed: int, until_s: float) -> Choice:
-    since_s = drive.now_s()
-    policy = decide(drive.space, seed=seed)
-    try:
-        wanted = next(policy)
-        while True:
-            drive.keep(wanted)
-            rates = {}
-            for setting in wanted:
-                rate = drive.read(setting, tokens) if drive.now_s() < until_s else None
-                if rate is not None:
-                    rates[setting] = rate
-                    drive.rates.setdefault(setting, []).append(rate)
-            left_share = max(0.0, (until_s - drive.now_s()) / (until_s - since_s))
-            wanted = policy.send(PassOver(rates, left_share))
-    except StopIteration as done:
-        choice: Choice = done.value
-        return choice
