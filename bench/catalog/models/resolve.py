@@ -22,9 +22,8 @@ from huggingface_hub.errors import HTTPError as ClientError  # type: ignore[attr
 
 from bench.catalog.models.architecture import read_geometry
 from bench.catalog.models.architectures import ARCHITECTURES
-from bench.catalog.models.fields import CatalogError, Fields
+from bench.catalog.models.fields import CatalogError, Fields, find_text_fields
 from bench.catalog.models.geometry import Geometry
-from bench.catalog.models.text_config import find_text_fields
 
 PROBE_S = 4.0  # the hub client retries for half a minute; one probe before it says so sooner
 ADVICE = "pass a local config.json, or a key of the catalogue"
