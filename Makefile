@@ -81,7 +81,7 @@ size: $(VENV)/.runtime ## Print GPUs, storage and cost, with and without reuse (
 
 longctx: $(VENV)/.runtime ## Compare recompute and load up to 1M tokens (modelled).
 	@mkdir -p results/scratch
-	@$(PY) -m bench longctx $(if $(filter command,$(firstword $(origin MODEL))),'$(MODEL)') --csv results/scratch/longctx.csv --plot results/scratch/longctx.png $(ARGS)
+	@$(PY) -m bench predict machine --model '$(if $(filter command,$(firstword $(origin MODEL))),$(MODEL),llama-4-maverick)' --gpu h200-sxm --num-gpus 8 --bandwidth 10GB/s,50GB/s --tokens 1k..1M --csv results/scratch/longctx.csv --plot results/scratch/longctx.png $(ARGS)
 
 reuse: $(VENV)/.runtime ## Print the hit ratio of TRACE per cache capacity (modelled).
 	@$(PY) -m bench reuse $(if $(TRACE),'$(TRACE)') $(ARGS)

@@ -28,6 +28,8 @@ from bench.predict.bounded import Bounded, Pick
 from bench.predict.rates import ComputeRates
 from kvio.layout.planes import KVLayout
 
+LOADING_FROM = ", loading from "  # in a label, before the storage
+
 
 @dataclass(frozen=True, slots=True)
 class PrefillWork:

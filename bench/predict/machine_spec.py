@@ -7,7 +7,7 @@ from bench.catalog.devices.device_catalog import Devices, Engine, Gpu
 from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.resolve import Model
 from bench.predict.bounded import Bounded
-from bench.predict.cost_model import CostModel, EngineCosts
+from bench.predict.cost_model import LOADING_FROM, CostModel, EngineCosts
 from bench.predict.rates import (
     WEIGHT_BYTES,
     find_compute,
@@ -62,7 +62,7 @@ def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostMod
         *about_peer,
     )
     cost = CostModel(
-        label=f"{model.name} ({dtype}) on {ranks}{gpu.name} with {engine.name}, loading from {where}",
+        label=f"{model.name} ({dtype}) on {ranks}{gpu.name} with {engine.name}{LOADING_FROM}{where}",
         geometry=model.geometry,
         layout=model.geometry.layout(setting.kv_dtype, setting.num_gpus),
         num_gpus=setting.num_gpus,

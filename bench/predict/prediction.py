@@ -12,7 +12,7 @@ from bench.estimate.fits import format_factor
 from bench.estimate.results import Crossing, Estimate, Kind, Point, SweetSpot, Verdict
 from bench.estimate.sweet_spots import round_up
 from bench.predict.bounded import Pick
-from bench.predict.cost_model import TimeModel
+from bench.predict.cost_model import CostModel, TimeModel
 from bench.record.notices import Notice
 
 STEPS_PER_DOUBLING = 8  # of the grid that is searched for sign changes; windows and kernels change slower
@@ -25,19 +25,15 @@ Gap = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True)
 class ModelledAnswer:
-    """Times by length, C* and P* of one modelled setting.
-
-    Args:
-        searched: lengths between which crossings were looked for.
-        chunk_tokens: of a KV chunk, the next one of P*.
-    """
+    """Times by length, C* and P* of one modelled setting."""
 
     label: str
     points: tuple[Point, ...]
     spots: tuple[SweetSpot, ...]
-    searched: tuple[int, int]
+    searched: tuple[int, int]  # lengths between which crossings were looked for
     notices: tuple[str, ...]
-    chunk_tokens: int
+    chunk_tokens: int  # of the next chunk, for P*
+    full_attention: tuple[Point, ...] = ()  # as if no layer had a window or chunk; empty where none has
 
 
 def answer(
@@ -64,6 +60,21 @@ def answer(
         factor = format_factor(outside, measured)
         said = (f"extrapolated at {', '.join(f'{n:,}' for n in outside)} tokens: {factor}",)
     return ModelledAnswer(model.label, points, marked, searched, (*model.notices, *said), chunk_tokens)
+
+
+def spread_lengths(shortest: int, longest: int) -> tuple[int, ...]:
+    """Lengths 1, 2, 5, 10 … times `shortest`, and the longest itself."""
+    steps = [int(step * 10**power) for power in range(len(str(longest))) for step in (1, 2, 5)]
+    return (*(shortest * step for step in steps if shortest * step < longest), longest)
+
+
+def full_attention_points(cost: CostModel, lengths: Sequence[int], *, kv_dtype: str) -> tuple[Point, ...]:
+    """Both arms as if every layer attended to all tokens; empty where every layer does."""
+    geometry = cost.geometry.with_full_attention()
+    if geometry == cost.geometry:
+        return ()
+    full = replace(cost, geometry=geometry, layout=geometry.layout(kv_dtype, cost.num_gpus))
+    return tuple(point_at(full, n) for n in lengths)
 
 
 def _mark_extrapolated(spot: SweetSpot, shortest: int, longest: int) -> SweetSpot:

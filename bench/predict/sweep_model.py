@@ -8,7 +8,7 @@ All coefficients are fitted to the medians of the sweep.  A few lengths hardly t
 every weight as the first-token step does, so o is anchored to the step that was measured.  With another storage, B is
 that storage's rate and the rest stays as measured.
 
-A sweep's times outside of the lengths that it measured: the model calibrated on them, as `predict --from` has it.
+A sweep's times outside of the lengths that it measured: the model calibrated on them, as `predict sweep` has it.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -56,7 +56,7 @@ def test_predict_refuses_such_a_sweep_until_a_series_is_named(
     folder = write_sweep(tmp_path, make_tier_run(WAYS), make_tier_samples(WAYS))
 
     def run(*more: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["bench", "predict", "--from", str(folder), "--json", *more])
+        monkeypatch.setattr(sys, "argv", ["bench", "predict", "sweep", str(folder), "--json", *more])
         with pytest.raises(SystemExit) as ended:
             main()
         return int(ended.value.code or 0), *capsys.readouterr()
@@ -65,7 +65,7 @@ def test_predict_refuses_such_a_sweep_until_a_series_is_named(
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert "2 load series; choose one with --series: hostmem/best, posix/best" in err
     code, out, _ = run("--series", "posix/best")
-    assert (code, "(posix/best)" in json.loads(out)["label"]) == (0, True)
+    assert (code, "(posix/best)" in json.loads(out)["answers"][0]["label"]) == (0, True)
 
 
 def test_size_needs_no_choice_for_recompute_is_the_same_beside_every_load(tmp_path: Path) -> None:

@@ -284,8 +284,8 @@ def test_ranks_that_share_a_head_each_move_theirs() -> None:
 
 
 def test_predict_prints_the_bytes_of_both_ranks(run: Run, sweep: Path) -> None:
-    code, out, _ = run("predict", "--from", sweep, "--bandwidth", "2GB/s", "--tokens", "1001", "--json")
-    (point,) = json.loads(out)["points"]
+    code, out, _ = run("predict", "sweep", sweep, "--bandwidth", "2GB/s", "--tokens", "1001", "--json")
+    (point,) = json.loads(out)["answers"][0]["points"]
     assert (code, point["num_bytes"]) == (0, 2 * 1000 * RANK_TOKEN_BYTES)
 
 

@@ -94,6 +94,15 @@ class Geometry:
             return "mla"
         return "mha" if self.attention.num_kv_heads == self.attention.num_heads else "gqa"
 
+    def with_full_attention(self) -> "Geometry":
+        """The same model with full attention in place of windows and chunks."""
+        if not {kind.attention for kind in self.layers} & set(WINDOWED):
+            return self
+        layers = tuple(
+            replace(kind, attention="full") if kind.attention in WINDOWED else kind for kind in self.layers
+        )
+        return replace(self, layers=layers, window_tokens=None)
+
     def layout(self, kv_dtype: str, tensor_parallel: int = 1) -> KVLayout:
         """What the fullest tensor-parallel rank keeps.
 
