@@ -19,7 +19,7 @@ help: ## List the targets.
 	@echo 'make sweep MODEL=qwen3-8b ARGS="--budget 10m --data-dir /mnt/nvme"'
 	@echo 'make sweep RESUME=results/<model>/<machine>/<run>'
 	@echo 'make report RESULTS=results/<model>/<machine>/<run>'
-	@echo 'make predict ARGS="--model llama-3.1-8b --gpu H100 --ssd pm9a3"'
+	@echo 'make predict ARGS="machine --model llama-3.1-8b --gpu H100 --ssd pm9a3"'
 	@echo 'make reuse TRACE=conversation_trace.jsonl ARGS="--capacity 1e6,10e6"'
 	@echo
 	@echo 'Exit code: make returns 2 for every failure and for a suspect result.'

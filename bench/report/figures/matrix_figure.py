@@ -183,8 +183,9 @@ def draw_arms(axes: Axes, answers: Sequence[ModelledAnswer]) -> None:
     for number, found in enumerate(answers):
         load_s = [_seconds(point.load_s) for point in found.points]
         colour = LOAD_COLOURS[number % len(LOAD_COLOURS)]
-        name = printable(found.label.partition(LOADING_FROM)[2] or "storage")
-        axes.plot(tokens, load_s, color=colour, linestyle=DASHED, label=f"load from {name}")
+        where = found.label.partition(LOADING_FROM)[2]
+        name = printable(f"load from {where}" if where else f"load, {found.label}")
+        axes.plot(tokens, load_s, color=colour, linestyle=DASHED, label=name)
         faster = [load < recompute for load, recompute in zip(load_s, recompute_s, strict=True)]
         area: Any = {"facecolor": "none", "edgecolor": colour, "alpha": 0.35, "hatch": "//", "linewidth": 0}
         axes.fill_between(tokens, load_s, recompute_s, where=faster, interpolate=True, **area)
