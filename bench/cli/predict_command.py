@@ -16,7 +16,7 @@ from bench.cli.outputs import Csv, Plot, require_places
 from bench.estimate.fits import EXTRAPOLATE
 from bench.predict.bounded import Bounded
 from bench.predict.machine_spec import MachineSpec, build_model
-from bench.predict.memory_fit import format_length, format_room, memory_of
+from bench.predict.memory_fit import length_notice, memory_notice, memory_of
 from bench.predict.prediction import ModelledAnswer, answer, full_attention_points, spread_lengths
 from bench.predict.published import read_rows
 from bench.predict.published_check import check_rows, median_error
@@ -92,8 +92,8 @@ def machine(
         found = answer(cost, lengths, chunk_tokens=chunk_tokens, longest=longest)
         notices = (
             *found.notices,
-            *format_length(known.geometry, max(lengths)),
-            *format_room(cost, found.searched[1], memory_of(devices, gpu)),
+            *length_notice(known.geometry, max(lengths)),
+            *memory_notice(cost, found.searched[1], memory_of(devices, gpu)),
         )
         full = full_attention_points(cost, lengths, kv_dtype=kv_dtype)
         answers.append(replace(found, notices=notices, full_attention=full))
@@ -132,7 +132,7 @@ def sweep(
         answer(one, lengths, chunk_tokens=chunk_tokens, longest=longest, measured=measured.measured)
         for one in models or [measured]
     ]
-    said = format_length(geometry, max(lengths))
+    said = length_notice(geometry, max(lengths))
     answers = [replace(found, notices=(*found.notices, *said)) for found in answers]
     _show(answers, csv=csv, plot=plot, as_json=as_json)
 

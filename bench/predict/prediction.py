@@ -90,7 +90,7 @@ def gap_whole(model: TimeModel, recompute: Pick = "value", load: Pick = "value",
 
     def gap(tokens: float) -> float:
         n = max(round(tokens), 2)
-        recompute_s, load_s = model.pair_s(n, recompute, load, scale=scale)
+        recompute_s, load_s = model.both_arms_s(n, recompute, load, scale=scale)
         return 1 - load_s / recompute_s if recompute_s > 0 else -1.0
 
     return gap
@@ -105,7 +105,7 @@ def gap_marginal(
         n, after = max(round(tokens), 2), max(round(tokens), 2) + chunk_tokens
         computing = model.recompute_s(after, recompute) - model.recompute_s(n, recompute)
         fixed = model.fixed_s(after, load) - model.fixed_s(n, load)
-        moving = model.move_s(after, load, scale=scale) - model.move_s(n, load, scale=scale)
+        moving = model.transfer_s(after, load, scale=scale) - model.transfer_s(n, load, scale=scale)
         return 1 - (fixed + moving) / computing if computing > 0 else -1.0
 
     return gap
@@ -221,9 +221,9 @@ def point_at(model: TimeModel, num_tokens: int) -> Point:
         _estimate(model.recompute_s, num_tokens, model.has_bounds[0]),
         model.fixed_s(num_tokens),
     )
-    move = _estimate(model.move_s, num_tokens, model.has_bounds[1])
+    move = _estimate(model.transfer_s, num_tokens, model.has_bounds[1])
     load = _estimate(
-        lambda n, pick: model.fixed_s(n, pick) + model.move_s(n, pick), num_tokens, model.has_bounds[1]
+        lambda n, pick: model.fixed_s(n, pick) + model.transfer_s(n, pick), num_tokens, model.has_bounds[1]
     )
     num_bytes = model.num_bytes(num_tokens)
     return Point(
@@ -254,7 +254,7 @@ def _ratio(model: TimeModel, num_tokens: int) -> Estimate:
     """
 
     def ratio(recompute: Pick, load: Pick, shared_s: float = 0.0) -> float:
-        recompute_s, load_s = model.pair_s(num_tokens, recompute, load)
+        recompute_s, load_s = model.both_arms_s(num_tokens, recompute, load)
         return (recompute_s + shared_s) / (load_s + shared_s) if load_s + shared_s > 0 else float("inf")
 
     value = ratio("value", "value")

@@ -13,7 +13,7 @@ from bench.catalog.models.resolve import read_catalogue
 from bench.predict.bounded import Pick
 from bench.predict.calibrate import MIN_LENGTHS, ArmFit, CalibratedModel, calibrate, count_lengths
 from bench.predict.cost_model import CostModel, TimeModel
-from bench.predict.machine_spec import MachineSpec, build_model, format_memory
+from bench.predict.machine_spec import MachineSpec, build_model, gpu_memory_notice
 from bench.predict.prediction import find_marginal, find_whole
 from bench.predict.published import CROSSOVER, LOADING, NUMBERS_OF_KIND, RATES, PublishedRow, RowsError
 from bench.predict.rates import find_storage_rate, read_weight_dtype
@@ -59,18 +59,14 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class RowOutcome:
-    """What became of one row: predicted with its errors, refused with the reasons, or used to calibrate.
-
-    Args:
-        taken: what its names were taken as, and what could not be checked.
-    """
+    """What became of one row: predicted with its errors, refused with the reasons, or used to calibrate."""
 
     row: PublishedRow
     compared: tuple[Compared, ...] = ()
     refused: tuple[str, ...] = ()
     calibrating: bool = False
     calibrated: bool = False
-    taken: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()  # what its names were taken as, and what could not be checked
 
     @property
     def error(self) -> float | None:
@@ -174,7 +170,7 @@ def _format_taken(row: PublishedRow, devices: Devices) -> tuple[str, ...]:
     taken = [] if gpu.is_called(row.gpu) else [f"GPU {row.gpu!r:.60} taken as {gpu.name}"]
     if row.kind in LOADING and row.storage_name and row.storage_bytes_per_s is None:
         taken += find_storage_rate(devices, row.storage_name)[2]
-    return (*taken, *format_memory(gpu))
+    return (*taken, *gpu_memory_notice(gpu))
 
 
 def _calibrations(
@@ -286,7 +282,7 @@ def _compare_rate(row: PublishedRow, model: TimeModel) -> Compared:
 
 def load_seconds(model: TimeModel, num_tokens: int, pick: Pick = "value") -> float:
     """Seconds of the load arm, or a bound of them."""
-    return model.fixed_s(num_tokens, pick) + model.move_s(num_tokens, pick)
+    return model.fixed_s(num_tokens, pick) + model.transfer_s(num_tokens, pick)
 
 
 def _compare_crossover(row: PublishedRow, model: TimeModel) -> Compared:

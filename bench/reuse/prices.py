@@ -134,7 +134,7 @@ def _extend(prices: HitPrices, model: SweepModel) -> HitPrices:
 
     curves = CostCurves(
         recompute_s=extend(prices.curves.recompute_s, model.recompute_s),
-        load_s=extend(prices.curves.load_s, lambda n: model.fixed_s(n) + model.move_s(n)),
+        load_s=extend(prices.curves.load_s, lambda n: model.fixed_s(n) + model.transfer_s(n)),
         first_token_s=extend(prices.curves.first_token_s, model.step_s),
         measured_range=prices.curves.measured_range,
     )

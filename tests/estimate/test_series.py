@@ -44,8 +44,8 @@ def test_a_model_of_a_sweep_with_several_series_is_of_the_named_one_and_says_so(
     memory, disk = (fit_sweep(run, samples, geometry, series=way.series) for way in WAYS)
     assert "loading from host memory (hostmem/best), calibrated" in memory.label
     assert f"loading from {run.storage['name']} (posix/best), calibrated" in disk.label
-    assert memory.fixed_s(4000) + memory.move_s(4000) == pytest.approx(MEMORY.seconds(4000), rel=0.02)
-    assert disk.fixed_s(4000) + disk.move_s(4000) == pytest.approx(DISK.seconds(4000), rel=0.02)
+    assert memory.fixed_s(4000) + memory.transfer_s(4000) == pytest.approx(MEMORY.seconds(4000), rel=0.02)
+    assert disk.fixed_s(4000) + disk.transfer_s(4000) == pytest.approx(DISK.seconds(4000), rel=0.02)
     with pytest.raises(CalibrationError, match="no load series 'nfs'"):
         usable_points(run, samples, "nfs")
 

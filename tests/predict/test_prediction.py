@@ -20,7 +20,7 @@ from bench.estimate.results import Estimate
 from bench.predict.cost_model import CostModel
 from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.matrix import choose_ranks
-from bench.predict.memory_fit import fitting_tokens, format_length, format_room, memory_of
+from bench.predict.memory_fit import fitting_tokens, length_notice, memory_notice, memory_of
 from bench.predict.prediction import (
     answer,
     faster_arm,
@@ -93,7 +93,7 @@ def test_where_reading_weights_binds_a_longer_overhead_of_both_arms_brings_the_r
 ) -> None:
     cost = build_model(resolve_model(key), MachineSpec(gpu, 8, dtype, bytes_per_s=rate), read_devices())
     (point,) = answer(cost, [tokens]).points
-    slow, fast = cost.pair_s(tokens, "high", "low")
+    slow, fast = cost.both_arms_s(tokens, "high", "low")
     assert point.ratio is not None and point.ratio.high is not None
     assert slow < fast and slow / fast < point.ratio.value <= point.ratio.high < 1
     assert point.ratio.high == (slow + cost.shared_range_s) / (fast + cost.shared_range_s)
@@ -143,9 +143,9 @@ def test_weights_that_leave_nothing_leave_room_for_no_token() -> None:
     cost = build_model(LLAMA, MachineSpec("L4", bytes_per_s=1e9), read_devices())
     weights = 2 * LLAMA.geometry.params_total
     assert fitting_tokens(cost, weights) == 0
-    assert "at most 0 tokens do" in format_room(cost, 64, weights)[0]
+    assert "at most 0 tokens do" in memory_notice(cost, 64, weights)[0]
     assert fitting_tokens(cost, None) is None
-    assert format_room(cost, 10**9, None) == ()
+    assert memory_notice(cost, 10**9, None) == ()
 
 
 def test_a_prediction_beyond_the_memory_says_how_many_tokens_fit() -> None:
@@ -166,7 +166,7 @@ def test_a_prediction_beyond_the_context_of_the_model_says_so() -> None:
     due = "the model is made for 131,072 tokens; longer prefixes are modelled all the same"
     assert due in _notices(*asked, "131073")
     assert due not in _notices(*asked, "131072")
-    assert format_length(LLAMA.geometry, 131_073) == (due,)
+    assert length_notice(LLAMA.geometry, 131_073) == (due,)
 
 
 def test_a_prediction_from_a_sweep_beyond_the_context_of_the_model_says_so() -> None:
@@ -258,5 +258,5 @@ def test_neither_arm_gets_faster_with_the_length(key: str, tokens: int, more: in
 
 def test_kv_without_room_of_a_model_too_large_has_a_notice() -> None:
     cost = _cost(10e9, "llama-3.1-405b")
-    (notice,) = format_room(cost, 1_000_000, 141e9)
+    (notice,) = memory_notice(cost, 1_000_000, 141e9)
     assert "65 GB of KV of 1,000,000 tokens" in notice  # 516.1 GB over 8 ranks

@@ -55,7 +55,7 @@ def test_the_range_of_the_overhead_is_what_either_short_row_alone_would_need() -
     needed = {}
     for name in ("A1k", "A5_1k"):
         row, model = _described(name)
-        needed[name] = row.load_s - model.step_s(row.tokens) - model.move_s(row.tokens)
+        needed[name] = row.load_s - model.step_s(row.tokens) - model.transfer_s(row.tokens)
     low, high = _described("A1k")[1].engine.overhead_range_s or (0.0, 0.0)
     assert low == pytest.approx(math.floor(needed["A5_1k"] * 1e4) / 1e4)
     assert high == pytest.approx(math.ceil(needed["A1k"] * 1e4) / 1e4)
