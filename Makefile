@@ -19,7 +19,7 @@ help: ## List the targets.
 	@echo 'make sweep MODEL=qwen3-8b ARGS="--budget 10m --data-dir /mnt/nvme"'
 	@echo 'make sweep RESUME=results/<model>/<machine>/<run>'
 	@echo 'make report RESULTS=results/<model>/<machine>/<run>'
-	@echo 'make predict ARGS="--model llama-3.1-8b --gpu H100 --ssd pm9a3"'
+	@echo 'make predict ARGS="machine --model llama-3.1-8b --gpu H100 --ssd pm9a3"'
 	@echo 'make reuse TRACE=conversation_trace.jsonl ARGS="--capacity 1e6,10e6"'
 	@echo
 	@echo 'Exit code: make returns 2 for every failure and for a suspect result.'
@@ -81,7 +81,7 @@ size: $(VENV)/.runtime ## Print GPUs, storage and cost, with and without reuse (
 
 longctx: $(VENV)/.runtime ## Compare recompute and load up to 1M tokens (modelled).
 	@mkdir -p results/scratch
-	@$(PY) -m bench longctx $(if $(filter command,$(firstword $(origin MODEL))),'$(MODEL)') --csv results/scratch/longctx.csv --plot results/scratch/longctx.png $(ARGS)
+	@$(PY) -m bench predict machine --model '$(if $(filter command,$(firstword $(origin MODEL))),$(MODEL),llama-4-maverick)' --gpu h200-sxm --num-gpus 8 --bandwidth 10GB/s,50GB/s --tokens 1k..1M --csv results/scratch/longctx.csv --plot results/scratch/longctx.png $(ARGS)
 
 reuse: $(VENV)/.runtime ## Print the hit ratio of TRACE per cache capacity (modelled).
 	@$(PY) -m bench reuse $(if $(TRACE),'$(TRACE)') $(ARGS)

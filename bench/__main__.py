@@ -26,7 +26,6 @@ VERBS = (
     "matrix",
     "capacity",
     "size",
-    "longctx",
     "reuse",
 )
 HELP = """From how many tokens on is it faster to load a KV cache than to recompute it, and how sure are we?

@@ -28,7 +28,7 @@ def test_the_document_shows_what_the_command_prints(command: str, shown: str) ->
 
 
 def test_every_verb_of_the_document_is_shown_at_work() -> None:
-    assert {command.split()[0] for command, _ in BLOCKS} == {"capacity", "size", "longctx"}
+    assert {command.split()[0] for command, _ in BLOCKS} == {"capacity", "size", "predict"}
 
 
 def test_the_slip_that_the_text_explains_is_the_one_of_the_tables() -> None:

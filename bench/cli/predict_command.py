@@ -1,108 +1,140 @@
-"""`predict`: what a described machine would do, modelled; `predict check`: the model against published rows."""
+"""`predict`: modelled times of a described machine or of a sweep's machine; the model checked on published rows."""
 
 import json
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench.catalog.devices.device_catalog import Devices, read_devices
+from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.resolve import resolve_model
-from bench.cli.options import Catalogue, Json, given_flags, option, out, require_unused
+from bench.cli.options import Catalogue, Json, option, out
+from bench.cli.outputs import Csv, Plot, require_places
 from bench.estimate.fits import EXTRAPOLATE
 from bench.predict.bounded import Bounded
 from bench.predict.machine_spec import MachineSpec, build_model
-from bench.predict.memory_fit import format_length, format_room, memory_of
-from bench.predict.prediction import ModelledAnswer, answer
+from bench.predict.memory_fit import length_notice, memory_notice, memory_of
+from bench.predict.prediction import ModelledAnswer, answer, full_attention_points, spread_lengths
 from bench.predict.published import read_rows
 from bench.predict.published_check import check_rows, median_error
 from bench.predict.rates import find_storage_rate
-from bench.predict.sweep_model import SweepModel, fit_sweep
-from bench.record.plan import PlanError, parse_lengths
+from bench.predict.sweep_model import fit_sweep
+from bench.record.plan import PlanError
 from bench.record.run import read_run
 from bench.record.samples_csv import read_samples
 from bench.record.units import parse_rate
-from bench.record.validate import parsed
-from bench.report.text.prediction_text import answer_csv, answer_text, outcome_lines
+from bench.record.validate import InputError, parsed, require_count
+from bench.report.figures.matrix_figure import write_prediction_figure
+from bench.report.result_files import writing
+from bench.report.text.planning_text import write_tables
+from bench.report.text.prediction_text import answer_tables, answer_text, outcome_lines
 
 FAILED = 1
 MIN_TOKENS, MAX_TOKENS = 2, 2**31
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072)
 MAX_LENGTH = 131_072
-OF_A_MACHINE = ("num_gpus", "dtype", "kv_dtype", "engine")
+TOKENS = re.compile(r"(\d{1,12})([kM]?)")
+FACTORS = {"": 1, "k": 1000, "M": 1_000_000}
 
-predict = typer.Typer(add_completion=False, rich_markup_mode=None, invoke_without_command=True)
+Tokens = Annotated[
+    str, option("prefix lengths: 1024,8k; 1k..1M for steps of 1, 2, 5; auto for powers of two")
+]
+ChunkTokens = Annotated[int, option("tokens of a KV chunk, for P* and for rounding up")]
+Drives = Annotated[
+    str | None, option('drives or networks of the catalogue, with commas; "4x NAME" for four; dram')
+]
+Rates = Annotated[str | None, option("rates of the storage, with commas, such as 10GB/s,50GB/s")]
+
+predict = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Modelled times of both arms, C*, P*, break-even bandwidth and verdict; nothing is measured.",
+)
 
 
-@predict.callback()
-def predict_setting(
-    context: typer.Context,
-    model: Annotated[str | None, option("catalogue key, config.json or its folder, or hub name")] = None,
-    gpu: Annotated[str | None, option("GPU of the catalogue, such as H100")] = None,
+@predict.command()
+def machine(
+    model: Annotated[str, option("catalogue key, config.json or its folder, or hub name")],
+    gpu: Annotated[str, option("GPU of the catalogue, such as H100")],
     num_gpus: Annotated[int, option("tensor-parallel GPUs")] = 1,
-    ssd: Annotated[
-        str | None, option('drive or network of the catalogue, "4x NAME" for four, or dram')
-    ] = None,
-    bandwidth: Annotated[str | None, option("rate of the storage, such as 10GB/s")] = None,
-    tokens: Annotated[str, option("prefix lengths, such as 1024,8192; auto for powers of two")] = "auto",
+    ssd: Drives = None,
+    bandwidth: Rates = None,
+    tokens: Tokens = "auto",
     dtype: Annotated[str, option("of the weights: bfloat16, float16, fp8")] = "bfloat16",
     kv_dtype: Annotated[str, option("of the KV cache: bfloat16, fp8, …")] = "bfloat16",
     engine: Annotated[str, option("vllm, or kernels: without an engine, a bound")] = "vllm",
-    chunk_tokens: Annotated[int, option("tokens of a KV chunk, for P* and for rounding up")] = 256,
-    sweep: Annotated[
-        Path | None, typer.Option("--from", help="calibrate on the sweep in this result folder")
-    ] = None,
-    series: Annotated[str | None, option("the load series of --from, when it has several")] = None,
+    chunk_tokens: ChunkTokens = 256,
     catalogue: Catalogue = None,
+    csv: Csv = None,
+    plot: Plot = None,
     as_json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False,
 ) -> None:
-    """Modelled times of both arms, C*, P*, break-even bandwidth and verdict; nothing is measured."""
-    if context.invoked_subcommand is not None:
-        unread = f"is not read by `predict {context.invoked_subcommand}`: leave it out"
-        require_unused(context, given_flags(context), unread)
-        return
-    if as_json and as_csv:
-        raise PlanError("--json and --csv are two formats: ask for one")
-    if ssd is not None and bandwidth is not None:
-        raise PlanError("--ssd and --bandwidth are two storages: name one")
-    lengths = _read_lengths(tokens)
-    _require_counts(num_gpus, chunk_tokens)
-    rate, devices = parsed(parse_rate, bandwidth), read_devices(catalogue)
-    if sweep is not None:
-        if model is not None or gpu is not None:
-            raise PlanError("--from takes model and machine from the sweep: leave --model and --gpu out")
-        require_unused(context, OF_A_MACHINE, "is of a described machine; --from has its own: leave it out")
-        fitted = _from_sweep(sweep, series, ssd=ssd, rate=rate, devices=devices)
-        _print(_answer_sweep(fitted, lengths, chunk_tokens), as_json=as_json, as_csv=as_csv)
-        return
-    require_unused(context, ("series",), "chooses a load series of --from: add --from RESULT")
-    if model is None or gpu is None:
-        raise PlanError(
-            "name a model and a GPU, such as: predict --model llama-3.1-8b --gpu H100 --ssd pm9a3"
-        )
-    if ssd is None and rate is None:
+    """A model on GPUs and storage of the catalogue, each storage answered."""
+    require_places(csv, plot)
+    require_count("--num-gpus", num_gpus, most=MAX_TOKENS)
+    require_count("--chunk-tokens", chunk_tokens, most=MAX_TOKENS)
+    storages = list(_storages(ssd, bandwidth))
+    if not storages:
         raise PlanError("name the storage: --ssd NAME, --bandwidth 10GB/s, or --ssd dram for host memory")
-    known = resolve_model(model)
-    setting = MachineSpec(
-        gpu=gpu,
-        num_gpus=num_gpus,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        engine=engine,
-        storage=None if ssd is None or ssd.lower() == "dram" else ssd,
-        bytes_per_s=rate,
-    )
+    known, devices = resolve_model(model), read_devices(catalogue)
     longest = known.geometry.max_position_embeddings or MAX_LENGTH
-    described = build_model(known, setting, devices)
-    asked = lengths or tuple(n for n in LENGTHS if n <= longest) or (max(longest, MIN_TOKENS),)
-    found = answer(described, asked, chunk_tokens=chunk_tokens, longest=longest)
-    limits = (
-        *format_length(known.geometry, max(asked)),
-        *format_room(described, found.searched[1], memory_of(devices, gpu)),
-    )
-    _print(replace(found, notices=(*found.notices, *limits)), as_json=as_json, as_csv=as_csv)
+    auto = tuple(n for n in LENGTHS if n <= longest) or (max(longest, MIN_TOKENS),)
+    lengths = _read_lengths(tokens) or auto
+    answers = []
+    for name, rate in storages:
+        storage = None if name is None or name.lower() == "dram" else name
+        spec = MachineSpec(gpu, num_gpus, dtype, kv_dtype, engine, storage=storage, bytes_per_s=rate)
+        cost = build_model(known, spec, devices)
+        found = answer(cost, lengths, chunk_tokens=chunk_tokens, longest=longest)
+        notices = (
+            *found.notices,
+            *length_notice(known.geometry, max(lengths)),
+            *memory_notice(cost, found.searched[1], memory_of(devices, gpu)),
+        )
+        full = full_attention_points(cost, lengths, kv_dtype=kv_dtype)
+        answers.append(replace(found, notices=notices, full_attention=full))
+    _show(answers, csv=csv, plot=plot, as_json=as_json)
+
+
+@predict.command()
+def sweep(
+    result: Annotated[Path, typer.Argument(help="result folder of the sweep to calibrate on")],
+    series: Annotated[str | None, option("its load series, where it has several")] = None,
+    ssd: Drives = None,
+    bandwidth: Rates = None,
+    tokens: Tokens = "auto",
+    chunk_tokens: ChunkTokens = 256,
+    catalogue: Catalogue = None,
+    csv: Csv = None,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """The model calibrated on a sweep, for other lengths, and for other storage where one is named."""
+    require_places(csv, plot)
+    require_count("--chunk-tokens", chunk_tokens, most=MAX_TOKENS)
+    devices, run = read_devices(catalogue), read_run(result)
+    geometry = resolve_model(run.plan.model).geometry
+    measured = fit_sweep(run, read_samples(result)[0], geometry, series=series)
+    models = []
+    for name, rate in _storages(ssd, bandwidth):
+        if rate is not None:
+            models.append(measured.with_storage(f"one of {rate / 1e9:g} GB/s", Bounded(rate)))
+        else:
+            known, spread, said = find_storage_rate(devices, name or "")
+            models.append(measured.with_storage(known, spread, *said))
+    lengths = _read_lengths(tokens) or measured.recompute.lengths
+    longest = int(EXTRAPOLATE * measured.measured[1])
+    answers = [
+        answer(one, lengths, chunk_tokens=chunk_tokens, longest=longest, measured=measured.measured)
+        for one in models or [measured]
+    ]
+    said = length_notice(geometry, max(lengths))
+    answers = [replace(found, notices=(*found.notices, *said)) for found in answers]
+    _show(answers, csv=csv, plot=plot, as_json=as_json)
 
 
 @predict.command()
@@ -113,7 +145,7 @@ def check(
     ] = None,
     catalogue: Catalogue = None,
 ) -> None:
-    """Predict published rows, print the error of each, and the median of all."""
+    """Predict published rows; print the error of each and the median of all."""
     names = tuple(name.strip() for name in calibrate.split(",") if name.strip()) if calibrate else ()
     if calibrate is not None and not names:
         raise PlanError("--calibrate names no row: give the ids of at least three rows of one setup")
@@ -123,45 +155,49 @@ def check(
         raise typer.Exit(FAILED)
 
 
-def _read_lengths(tokens: str) -> tuple[int, ...] | None:
-    lengths = parse_lengths(tokens)
-    if lengths is not None and not all(MIN_TOKENS <= n <= MAX_TOKENS for n in lengths):
-        raise PlanError(f"token list {tokens!r:.60}: a prefix has at least 2 tokens, and at most 2^31")
-    return None if lengths is None else tuple(sorted(set(lengths)))
+def _storages(ssd: str | None, bandwidth: str | None) -> Iterator[tuple[str | None, float | None]]:
+    """Each storage named, as a name or a rate."""
+    for name in dict.fromkeys(ssd.split(",") if ssd is not None else ()):
+        yield name.strip(), None
+    for text in dict.fromkeys(bandwidth.split(",") if bandwidth is not None else ()):
+        yield None, parsed(parse_rate, text)
 
 
-def _require_counts(num_gpus: int, chunk_tokens: int) -> None:
-    for name, value in (("--num-gpus", num_gpus), ("--chunk-tokens", chunk_tokens)):
-        if value < 1:
-            raise PlanError(f"{name} {value} is not 1 or more")
-        if value > MAX_TOKENS:
-            raise PlanError(f"{name} {value} is more than 2^31")
+def _read_lengths(text: str) -> tuple[int, ...] | None:
+    """The lengths in "1024,8k" or "1k..1M"; None for auto."""
+    if text.strip() == "auto":
+        return None
+    shortest, dots, longest = text.partition("..")
+    if dots:
+        first, last = _read_count(shortest), _read_count(longest)
+        if first >= last:
+            raise InputError(f"--tokens {text!r:.40}: a range starts at its shortest length")
+        return spread_lengths(first, last)
+    return tuple(sorted({_read_count(part) for part in text.split(",")}))
 
 
-def _from_sweep(
-    folder: Path, series: str | None, *, ssd: str | None, rate: float | None, devices: Devices
-) -> SweepModel:
-    run, (samples, _) = read_run(folder), read_samples(folder)
-    fitted = fit_sweep(run, samples, resolve_model(run.plan.model).geometry, series=series)
-    if rate is not None:
-        return fitted.with_storage(f"one of {rate / 1e9:g} GB/s", Bounded(rate))
-    if ssd is not None:
-        name, spread, notices = find_storage_rate(devices, ssd)
-        return fitted.with_storage(name, spread, *notices)
-    return fitted
+def _read_count(text: str) -> int:
+    found = TOKENS.fullmatch(text.strip())
+    if found is None:
+        raise InputError(f"--tokens: {text!r:.40} is not a number of tokens. Use 1024,8k or 1k..1M.")
+    count = int(found[1]) * FACTORS[found[2]]
+    if not MIN_TOKENS <= count <= MAX_TOKENS:
+        raise InputError(f"--tokens: {count} is not between {MIN_TOKENS} and 2^31")
+    return count
 
 
-def _answer_sweep(fitted: SweepModel, lengths: tuple[int, ...] | None, chunk_tokens: int) -> ModelledAnswer:
-    """The answer within EXTRAPOLATE times the measured lengths; what lies outside of them says so."""
-    longest, asked = int(EXTRAPOLATE * fitted.measured[1]), lengths or fitted.recompute.lengths
-    found = answer(fitted, asked, chunk_tokens=chunk_tokens, longest=longest, measured=fitted.measured)
-    return replace(found, notices=(*found.notices, *format_length(fitted.geometry, max(asked))))
-
-
-def _print(found: ModelledAnswer, *, as_json: bool, as_csv: bool) -> None:
+def _show(answers: Sequence[ModelledAnswer], *, csv: Path | None, plot: Path | None, as_json: bool) -> None:
+    written = []
+    if csv is not None:
+        with writing(csv):
+            written += write_tables(csv, answer_tables(answers))
+    if plot is not None:
+        with writing(plot):
+            write_prediction_figure(plot, answers)
+        written.append(plot)
     if as_json:
-        print(json.dumps({"modelled": True, **asdict(found)}, indent=1))
-    elif as_csv:
-        print(answer_csv(found), end="")
-    else:
-        out.print(answer_text(found), markup=False)
+        print(json.dumps({"modelled": True, "answers": [asdict(found) for found in answers]}, indent=1))
+        return
+    out.print("\n\n".join(map(answer_text, answers)), markup=False)
+    for path in written:
+        out.print(str(path), markup=False)

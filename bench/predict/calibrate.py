@@ -58,18 +58,14 @@ TABLE_TIE = Tie(1, 2, noise=0.02, prior=0.10)
 
 @dataclass(frozen=True, slots=True)
 class ArmFit:
-    """Coefficients of one arm, fitted to seconds by length.
-
-    Args:
-        residuals: measured over fitted, less 1, by length.
-        width: relative half-width of the 95 % interval of one more measurement amid the lengths, None without
-            residuals to tell it: as many coefficients as lengths.
-        inverse: of the fit's normal matrix; 0 for coefficients that ended at 0.
-    """
+    """Coefficients of one arm, fitted to seconds by length."""
 
     coefficients: tuple[float, ...]
-    residuals: Mapping[int, float]
+    residuals: Mapping[int, float]  # measured over fitted, less 1, by length
+    # relative half-width of the 95 % interval of one more measurement amid the lengths, None without residuals to tell
+    # it: as many coefficients as lengths
     width: float | None
+    # of the fit's normal matrix; 0 for coefficients that ended at 0
     inverse: tuple[tuple[float, ...], ...] = ()
 
     @property
@@ -155,11 +151,7 @@ def fit_arm(
 
 
 def _points(seconds: Times) -> list[tuple[int, float]]:
-    """Lengths and seconds, ascending.
-
-    Raises:
-        CalibrationError: fewer than MIN_LENGTHS lengths.
-    """
+    """Lengths and seconds, ascending."""
     points = sorted(seconds.items() if isinstance(seconds, Mapping) else seconds)
     if (num_lengths := count_lengths(points)) < MIN_LENGTHS:
         raise CalibrationError(f"calibration needs {MIN_LENGTHS} measured lengths, not {num_lengths}")
@@ -231,24 +223,24 @@ class CalibratedModel:
         """Seconds of a load that no faster storage would save."""
         if self.load is None:
             return self.base.fixed_s(num_tokens, pick)
-        terms = (1.0, self.base.move_s(num_tokens))
+        terms = (1.0, self.base.transfer_s(num_tokens))
         return self.load.bound(self.load.coefficients[0], pick, terms) + self.base.step_s(num_tokens)
 
-    def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
+    def transfer_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
         """Seconds to bring the bytes in, were the storage `scale` times as fast."""
         if self.load is None:
-            return self.base.move_s(num_tokens, pick, scale=scale)
-        terms = (1.0, self.base.move_s(num_tokens))
-        moving = self.load.coefficients[1] * self.base.move_s(num_tokens, scale=scale)
+            return self.base.transfer_s(num_tokens, pick, scale=scale)
+        terms = (1.0, self.base.transfer_s(num_tokens))
+        moving = self.load.coefficients[1] * self.base.transfer_s(num_tokens, scale=scale)
         return self.load.bound(moving, pick, terms)
 
-    def pair_s(
+    def both_arms_s(
         self, num_tokens: int, recompute: Pick, load: Pick, *, scale: float = 1.0
     ) -> tuple[float, float]:
         """Seconds of both arms; calibrated ones share nothing that is known."""
         if self.recompute is None and self.load is None:
-            return self.base.pair_s(num_tokens, recompute, load, scale=scale)
-        moving = self.move_s(num_tokens, load, scale=scale)
+            return self.base.both_arms_s(num_tokens, recompute, load, scale=scale)
+        moving = self.transfer_s(num_tokens, load, scale=scale)
         return self.recompute_s(num_tokens, recompute), self.fixed_s(num_tokens, load) + moving
 
     @property
@@ -281,7 +273,7 @@ def calibrate(
     if count_lengths(load_s) >= MIN_LENGTHS:
         rest = [(n, seconds - base.step_s(n)) for n, seconds in load_s]
         if min(seconds for _, seconds in rest) > 0:
-            load = fit_arm(rest, lambda n: (1.0, base.move_s(n)))
+            load = fit_arm(rest, lambda n: (1.0, base.transfer_s(n)))
     return CalibratedModel(base, recompute, load)
 
 

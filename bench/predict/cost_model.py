@@ -28,18 +28,16 @@ from bench.predict.bounded import Bounded, Pick
 from bench.predict.rates import ComputeRates
 from kvio.layout.planes import KVLayout
 
+LOADING_FROM = ", loading from "  # in a label, before the storage
+
 
 @dataclass(frozen=True, slots=True)
 class PrefillWork:
-    """Operations of one prefill, all tensor-parallel ranks together.
+    """Operations of one prefill, all tensor-parallel ranks together."""
 
-    Args:
-        gemm_flops: matrix products, the output head of the last token and linear-attention states.
-        attention: per kind of layer, its operations over query-key pairs (the causal half) and the length of
-            a causal prompt with as many pairs per query: 2 x pairs / tokens, which is n without windows.
-    """
-
-    gemm_flops: float
+    gemm_flops: float  # matrix products, the output head of the last token and linear-attention states
+    # per kind of layer, its operations over query-key pairs (the causal half) and the length of a causal prompt with as
+    # many pairs per query: 2 x pairs / tokens, which is n without windows
     attention: tuple[tuple[float, float], ...]
 
     @property
@@ -118,17 +116,17 @@ class TimeModel(Protocol):
     def fixed_s(self, num_tokens: int, pick: Pick = "value") -> float:
         """Seconds of a load that no faster storage would save."""
 
-    def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
+    def transfer_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
         """Seconds to bring the bytes in, were the storage `scale` times as fast."""
 
-    def pair_s(
+    def both_arms_s(
         self, num_tokens: int, recompute: Pick, load: Pick, *, scale: float = 1.0
     ) -> tuple[float, float]:
         """Seconds of both arms as one comparison may take their bounds: what they share is equal in both."""
 
     @property
     def shared_range_s(self) -> float:
-        """By how many seconds what both arms of `pair_s` share may be longer than at its low end."""
+        """By how many seconds what both arms of `both_arms_s` share may be longer than at its low end."""
 
     def num_bytes(self, num_tokens: int) -> int:
         """Bytes that the load arm reads from storage for this prefix, all ranks together."""
@@ -136,16 +134,13 @@ class TimeModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineCosts:
-    """What a serving engine adds: see `bench.catalog.devices.device_catalog.Engine`.
-
-    Args:
-        overhead_range_s: of `overhead_s` over setups, None where one number is all that is known.
-    """
+    """What a serving engine adds: see `bench.catalog.devices.device_catalog.Engine`."""
 
     compute_share: float = 1.0
     overhead_s: float = 0.0
     copy_s: float = 0.0
     block_tokens: int = 256
+    # of `overhead_s` over setups, None where one number is all that is known
     overhead_range_s: tuple[float, float] | None = None
 
     def overhead_at(self, pick: Pick) -> float:
@@ -156,26 +151,19 @@ class EngineCosts:
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """A model on a described machine; see the module for the formulas.
-
-    Args:
-        layout: KV of the fullest rank.
-        weight_bytes: bytes of one parameter.
-        memory_bytes_per_s: reachable bandwidth of one GPU's memory, None when unknown.
-        link: bytes/s from host memory into one GPU, None when unknown.
-        storage: bytes/s of the storage, shared by all ranks; None when the KV lies in host memory.
-    """
+    """A model on a described machine; see the module for the formulas."""
 
     label: str
     geometry: Geometry
-    layout: KVLayout
+    layout: KVLayout  # KV of the fullest rank
     num_gpus: int
-    weight_bytes: float
+    weight_bytes: float  # bytes of one parameter
     compute: ComputeRates
     engine: EngineCosts
-    memory_bytes_per_s: float | None
+    memory_bytes_per_s: float | None  # reachable bandwidth of one GPU's memory, None when unknown
     peer_bytes_per_s: float | None
-    link: Bounded | None
+    link: Bounded | None  # bytes/s from host memory into one GPU, None when unknown
+    # bytes/s of the storage, shared by all ranks; None when the KV lies in host memory
     storage: Bounded | None
     notices: tuple[str, ...] = field(default=())
 
@@ -212,13 +200,13 @@ class CostModel:
     def _weights_s(self, num_tokens: int) -> float:
         return self._read_s(touched_params(self.geometry, num_tokens) * self.weight_bytes / self.num_gpus)
 
-    def pair_s(
+    def both_arms_s(
         self, num_tokens: int, recompute: Pick, load: Pick, *, scale: float = 1.0
     ) -> tuple[float, float]:
         """Seconds of both arms of one request: a load may add to what a request costs, a prefill pays no more."""
         overhead_s = self.engine.overhead_at(recompute)
         shared_s = min(overhead_s, self.engine.overhead_at(load))
-        moving = self.move_s(num_tokens, load, scale=scale)
+        moving = self.transfer_s(num_tokens, load, scale=scale)
         recompute_s = self.recompute_s(num_tokens, recompute) - overhead_s + shared_s
         return recompute_s, self.fixed_s(num_tokens, load) + moving
 
@@ -236,7 +224,7 @@ class CostModel:
         """Seconds of a load that no faster storage would save."""
         return self.engine.overhead_at(pick) + self.step_s(num_tokens)
 
-    def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
+    def transfer_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
         """Seconds to bring the bytes in, storage and link overlapped."""
         through_link = 0.0
         if self.link is not None:
@@ -249,7 +237,7 @@ class CostModel:
 
     def load_s(self, num_tokens: int) -> float:
         """Seconds of the load arm."""
-        return self.fixed_s(num_tokens) + self.move_s(num_tokens)
+        return self.fixed_s(num_tokens) + self.transfer_s(num_tokens)
 
     def num_bytes(self, num_tokens: int) -> int:
         """Bytes that all ranks read: of the prefix but its last token, what is replicated once per rank."""

@@ -13,16 +13,11 @@ Curve = Callable[[FloatArray], FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCurve:
-    """Seconds at any length from measured points: monotone in log-log, and `beyond` outside the range.
+    """Seconds at any length from measured points: monotone in log-log, and `beyond` outside the range."""
 
-    Args:
-        tokens: measured lengths, rising, at least two.
-        seconds: of each length.
-        beyond: of lengths outside the range, such as a model calibrated on it; None follows the end slopes.
-    """
-
-    tokens: tuple[int, ...]
-    seconds: tuple[float, ...]
+    tokens: tuple[int, ...]  # measured lengths, rising, at least two
+    seconds: tuple[float, ...]  # of each length
+    # of lengths outside the range, such as a model calibrated on it; None follows the end slopes
     beyond: Curve | None = None
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from bench.catalog.devices.device_catalog import Devices, Engine, Gpu
 from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.resolve import Model
 from bench.predict.bounded import Bounded
-from bench.predict.cost_model import CostModel, EngineCosts
+from bench.predict.cost_model import LOADING_FROM, CostModel, EngineCosts
 from bench.predict.rates import (
     WEIGHT_BYTES,
     find_compute,
@@ -21,20 +21,16 @@ from bench.predict.rates import (
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
-    """What a prediction is asked for.
-
-    Args:
-        storage: name in the catalogues; None with `bytes_per_s`, or when the KV lies in host memory.
-        bytes_per_s: rate of the storage as the user gives it.
-    """
+    """What a prediction is asked for."""
 
     gpu: str
     num_gpus: int = 1
     dtype: str = "bfloat16"
     kv_dtype: str = "bfloat16"
     engine: str = "vllm"
+    # name in the catalogues; None with `bytes_per_s`, or when the KV lies in host memory
     storage: str | None = None
-    bytes_per_s: float | None = None
+    bytes_per_s: float | None = None  # rate of the storage as the user gives it
 
 
 def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostModel:
@@ -54,15 +50,15 @@ def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostMod
     ranks = "" if setting.num_gpus == 1 else f"{setting.num_gpus}x "
     notices = (
         *said,
-        *format_published(model, dtype),
+        *weight_dtype_notice(model, dtype),
         *more,
-        *format_memory(gpu),
+        *gpu_memory_notice(gpu),
         *about_link,
         *about_storage,
         *about_peer,
     )
     cost = CostModel(
-        label=f"{model.name} ({dtype}) on {ranks}{gpu.name} with {engine.name}, loading from {where}",
+        label=f"{model.name} ({dtype}) on {ranks}{gpu.name} with {engine.name}{LOADING_FROM}{where}",
         geometry=model.geometry,
         layout=model.geometry.layout(setting.kv_dtype, setting.num_gpus),
         num_gpus=setting.num_gpus,
@@ -75,7 +71,7 @@ def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostMod
         storage=storage,
         notices=notices,
     )
-    misfit = format_misfit(cost, gpu, model, dtype=dtype)
+    misfit = find_misfit(cost, gpu, model, dtype=dtype)
     if misfit is not None:
         raise CatalogError(misfit)
     return cost
@@ -115,7 +111,7 @@ def _peer(gpu: Gpu, num_gpus: int) -> tuple[float | None, tuple[str, ...]]:
     return figure.value, format_unverified(figure, f"{gpu.key}: peer_bytes_per_s")
 
 
-def format_memory(gpu: Gpu) -> tuple[str, ...]:
+def gpu_memory_notice(gpu: Gpu) -> tuple[str, ...]:
     """What is due to be said of the memory that weights are held against."""
     figure = pick_figure(gpu.memory_bytes)
     if figure is None:
@@ -123,7 +119,7 @@ def format_memory(gpu: Gpu) -> tuple[str, ...]:
     return format_unverified(figure, f"{gpu.key}: memory_bytes")
 
 
-def format_misfit(cost: CostModel, gpu: Gpu, model: Model, *, dtype: str) -> str | None:
+def find_misfit(cost: CostModel, gpu: Gpu, model: Model, *, dtype: str) -> str | None:
     """Why the weights do not fit, None when they do; without KV or activations, so it errs on the safe side."""
     memory = pick_figure(gpu.memory_bytes)
     weights = model.geometry.params_total * cost.weight_bytes / cost.num_gpus
@@ -135,11 +131,11 @@ def format_misfit(cost: CostModel, gpu: Gpu, model: Model, *, dtype: str) -> str
     return (
         f"the weights, {weights / 1e9:.0f} GB on each GPU, do not fit into its {memory.value / 1e9:.0f} GB:"
         f" {enough} such GPUs hold them, or weights of a smaller dtype"
-        f"{''.join(f' ({one})' for one in format_published(model, dtype))}"
+        f"{''.join(f' ({one})' for one in weight_dtype_notice(model, dtype))}"
     )
 
 
-def format_published(model: Model, dtype: str) -> tuple[str, ...]:
+def weight_dtype_notice(model: Model, dtype: str) -> tuple[str, ...]:
     """What is due to be said where weights are supposed in another dtype than they are published in."""
     published = model.published_dtype
     if published is None or published == dtype:

@@ -17,8 +17,8 @@ from bench.estimate.bandwidth import break_even_bytes_per_s
 from bench.estimate.results import Crossing, SweetSpot
 from bench.predict.bounded import Bounded
 from bench.predict.cost_model import CostModel
-from bench.predict.machine_spec import MachineSpec, build_model, format_memory, format_published
-from bench.predict.memory_fit import fitting_tokens, format_room, memory_of
+from bench.predict.machine_spec import MachineSpec, build_model, gpu_memory_notice, weight_dtype_notice
+from bench.predict.memory_fit import fitting_tokens, memory_notice, memory_of
 from bench.predict.prediction import SHORTEST, find_doubts, find_marginal, find_whole, gap_whole, verdict_of
 from bench.predict.rates import WEIGHT_BYTES, find_storage_rate, read_weight_dtype
 
@@ -31,16 +31,7 @@ MISFIT = "the weights do not fit"
 
 @dataclass(frozen=True, slots=True)
 class MatrixCell:
-    """C* of one model on one device with one storage; None where there is none, with the reason.
-
-    Args:
-        crossover_tokens: the last crossing, beyond which the winner stays.
-        dtype: of the weights, modelled cells only.
-        crossings: all of them by length, such as "<664 >116672": loading wins below and beyond.
-        undecided: why the verdict is not sure, such as the other verdicts that the bounds of the times hold.
-        fitting_tokens: the longest prefix that has room beside the weights; None where any has.
-        suspect: codes of what makes a measured cell suspect.
-    """
+    """C* of one model on one device with one storage; None where there is none, with the reason."""
 
     origin: Literal["modelled", "measured"]
     model: str
@@ -49,17 +40,19 @@ class MatrixCell:
     num_gpus: int = 1
     read_bytes_per_s: float | None = None
     verdict: str | None = None
-    crossover_tokens: float | None = None
+    crossover_tokens: float | None = None  # the last crossing, beyond which the winner stays
     crossover_low_tokens: float | None = None
     crossover_high_tokens: float | None = None
     load_wins_beyond: bool | None = None
     marginal_crossover_tokens: float | None = None
-    dtype: str = ""
-    crossings: str = ""
+    dtype: str = ""  # of the weights, modelled cells only
+    crossings: str = ""  # all of them by length, such as "<664 >116672": loading wins below and beyond
+    # why the verdict is not sure, such as the other verdicts that the bounds of the times hold
     undecided: str = ""
+    # the longest prefix that has room beside the weights; None where any has
     fitting_tokens: int | None = None
     reason: str = ""
-    suspect: str = ""
+    suspect: str = ""  # codes of what makes a measured cell suspect
 
     @property
     def place(self) -> tuple[str, str, str, int, str, str]:
@@ -113,7 +106,7 @@ def format_no_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> str
     smaller = "fp8"
     fits = devices.find_gpu(gpu).fp8_flops_per_s and choose_ranks(model, gpu, devices, smaller) is not None
     hint = (f"try --dtype {smaller}",) if dtype != smaller and fits else ()
-    return "; ".join([f"{MISFIT} into {RANKS[-1]} GPUs", *format_published(model, dtype), *hint])
+    return "; ".join([f"{MISFIT} into {RANKS[-1]} GPUs", *weight_dtype_notice(model, dtype), *hint])
 
 
 def choose_ranks(model: Model, gpu: str, devices: Devices, dtype: str) -> int | None:
@@ -164,8 +157,8 @@ def _cell(key: str, model: Model, gpu: str, storage: str, *, devices: Devices, d
         return replace(cell, reason=str(error))
     longest, memory = model.geometry.max_position_embeddings or MAX_LENGTH, memory_of(devices, gpu)
     reason = [f"modelled between {SHORTEST:,} and {longest:,} tokens"]
-    reason += [*format_published(model, weights), *format_memory(devices.find_gpu(gpu))]
-    reason += format_room(cost, longest, memory)
+    reason += [*weight_dtype_notice(model, weights), *gpu_memory_notice(devices.find_gpu(gpu))]
+    reason += memory_notice(cost, longest, memory)
     marginal = find_marginal(cost, SHORTEST, longest)
     return replace(
         _judge(cell, cost, longest, reason="; ".join(reason)),
@@ -226,7 +219,7 @@ def trace_bandwidth(cost: CostModel, model: str, device: str, *, longest: int) -
     for n in map(round, np.geomspace(SHORTEST, longest, num_lengths)):
         fixed_s = cost.fixed_s(n)
         rate = break_even_bytes_per_s(cost.num_bytes(n), cost.recompute_s(n), fixed_s)
-        unlimited = replace(cost, storage=Bounded(np.inf)).move_s(n)
+        unlimited = replace(cost, storage=Bounded(np.inf)).transfer_s(n)
         if rate is not None and unlimited < cost.recompute_s(n) - fixed_s:
             found[n] = rate
     return BandwidthCurve(model, device, tuple(found), tuple(found.values()))

@@ -26,7 +26,7 @@ def fitting_tokens(cost: CostModel, memory_bytes: float | None) -> int | None:
     return most_tokens(cost.layout, left) if left > 0 else 0
 
 
-def format_length(geometry: Geometry, longest: int) -> tuple[str, ...]:
+def length_notice(geometry: Geometry, longest: int) -> tuple[str, ...]:
     """The notice due when a prefix is longer than the model is made for."""
     made_for = geometry.max_position_embeddings
     if made_for is None or longest <= made_for:
@@ -34,7 +34,7 @@ def format_length(geometry: Geometry, longest: int) -> tuple[str, ...]:
     return (f"the model is made for {made_for:,} tokens; longer prefixes are modelled all the same",)
 
 
-def format_room(cost: CostModel, longest: int, memory_bytes: float | None) -> tuple[str, ...]:
+def memory_notice(cost: CostModel, longest: int, memory_bytes: float | None) -> tuple[str, ...]:
     """The notice due when the KV of the longest prefix has no room beside the weights."""
     fitting = fitting_tokens(cost, memory_bytes)
     if memory_bytes is None or fitting is None or longest <= fitting:

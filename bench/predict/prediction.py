@@ -12,7 +12,7 @@ from bench.estimate.fits import format_factor
 from bench.estimate.results import Crossing, Estimate, Kind, Point, SweetSpot, Verdict
 from bench.estimate.sweet_spots import round_up
 from bench.predict.bounded import Pick
-from bench.predict.cost_model import TimeModel
+from bench.predict.cost_model import CostModel, TimeModel
 from bench.record.notices import Notice
 
 STEPS_PER_DOUBLING = 8  # of the grid that is searched for sign changes; windows and kernels change slower
@@ -25,19 +25,15 @@ Gap = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True)
 class ModelledAnswer:
-    """Times by length, C* and P* of one modelled setting.
-
-    Args:
-        searched: lengths between which crossings were looked for.
-        chunk_tokens: of a KV chunk, the next one of P*.
-    """
+    """Times by length, C* and P* of one modelled setting."""
 
     label: str
     points: tuple[Point, ...]
     spots: tuple[SweetSpot, ...]
-    searched: tuple[int, int]
+    searched: tuple[int, int]  # lengths between which crossings were looked for
     notices: tuple[str, ...]
-    chunk_tokens: int
+    chunk_tokens: int  # of the next chunk, for P*
+    full_attention: tuple[Point, ...] = ()  # as if no layer had a window or chunk; empty where none has
 
 
 def answer(
@@ -66,6 +62,21 @@ def answer(
     return ModelledAnswer(model.label, points, marked, searched, (*model.notices, *said), chunk_tokens)
 
 
+def spread_lengths(shortest: int, longest: int) -> tuple[int, ...]:
+    """Lengths 1, 2, 5, 10 … times `shortest`, and the longest itself."""
+    steps = [int(step * 10**power) for power in range(len(str(longest))) for step in (1, 2, 5)]
+    return (*(shortest * step for step in steps if shortest * step < longest), longest)
+
+
+def full_attention_points(cost: CostModel, lengths: Sequence[int], *, kv_dtype: str) -> tuple[Point, ...]:
+    """Both arms as if every layer attended to all tokens; empty where every layer does."""
+    geometry = cost.geometry.with_full_attention()
+    if geometry == cost.geometry:
+        return ()
+    full = replace(cost, geometry=geometry, layout=geometry.layout(kv_dtype, cost.num_gpus))
+    return tuple(point_at(full, n) for n in lengths)
+
+
 def _mark_extrapolated(spot: SweetSpot, shortest: int, longest: int) -> SweetSpot:
     crossings = tuple(
         replace(crossing, extrapolated=not shortest <= crossing.tokens.value <= longest)
@@ -79,7 +90,7 @@ def gap_whole(model: TimeModel, recompute: Pick = "value", load: Pick = "value",
 
     def gap(tokens: float) -> float:
         n = max(round(tokens), 2)
-        recompute_s, load_s = model.pair_s(n, recompute, load, scale=scale)
+        recompute_s, load_s = model.both_arms_s(n, recompute, load, scale=scale)
         return 1 - load_s / recompute_s if recompute_s > 0 else -1.0
 
     return gap
@@ -94,7 +105,7 @@ def gap_marginal(
         n, after = max(round(tokens), 2), max(round(tokens), 2) + chunk_tokens
         computing = model.recompute_s(after, recompute) - model.recompute_s(n, recompute)
         fixed = model.fixed_s(after, load) - model.fixed_s(n, load)
-        moving = model.move_s(after, load, scale=scale) - model.move_s(n, load, scale=scale)
+        moving = model.transfer_s(after, load, scale=scale) - model.transfer_s(n, load, scale=scale)
         return 1 - (fixed + moving) / computing if computing > 0 else -1.0
 
     return gap
@@ -210,9 +221,9 @@ def point_at(model: TimeModel, num_tokens: int) -> Point:
         _estimate(model.recompute_s, num_tokens, model.has_bounds[0]),
         model.fixed_s(num_tokens),
     )
-    move = _estimate(model.move_s, num_tokens, model.has_bounds[1])
+    move = _estimate(model.transfer_s, num_tokens, model.has_bounds[1])
     load = _estimate(
-        lambda n, pick: model.fixed_s(n, pick) + model.move_s(n, pick), num_tokens, model.has_bounds[1]
+        lambda n, pick: model.fixed_s(n, pick) + model.transfer_s(n, pick), num_tokens, model.has_bounds[1]
     )
     num_bytes = model.num_bytes(num_tokens)
     return Point(
@@ -243,7 +254,7 @@ def _ratio(model: TimeModel, num_tokens: int) -> Estimate:
     """
 
     def ratio(recompute: Pick, load: Pick, shared_s: float = 0.0) -> float:
-        recompute_s, load_s = model.pair_s(num_tokens, recompute, load)
+        recompute_s, load_s = model.both_arms_s(num_tokens, recompute, load)
         return (recompute_s + shared_s) / (load_s + shared_s) if load_s + shared_s > 0 else float("inf")
 
     value = ratio("value", "value")

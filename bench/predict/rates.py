@@ -32,14 +32,10 @@ DTYPE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ComputeRates:
-    """What one GPU's kernels reach, operations per second.
+    """What one GPU's kernels reach, operations per second."""
 
-    Args:
-        gemm: matrix products.
-        attention: by length of a causal prompt; between lengths linear in log length, outside the nearest.
-    """
-
-    gemm: Bounded
+    gemm: Bounded  # matrix products
+    # by length of a causal prompt; between lengths linear in log length, outside the nearest
     attention: Mapping[int, float]
     attention_spread: tuple[float, float] | None = None
 

@@ -8,7 +8,7 @@ All coefficients are fitted to the medians of the sweep.  A few lengths hardly t
 every weight as the first-token step does, so o is anchored to the step that was measured.  With another storage, B is
 that storage's rate and the rest stays as measured.
 
-A sweep's times outside of the lengths that it measured: the model calibrated on them, as `predict --from` has it.
+A sweep's times outside of the lengths that it measured: the model calibrated on them, as `predict sweep` has it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -40,22 +40,16 @@ STEP_NOISE, STEP_PRIOR = SWEEP_TIE.noise, SWEEP_TIE.prior
 
 @dataclass(frozen=True, slots=True)
 class SweepModel:
-    """Both arms of one measured load series, as formulas.
-
-    Args:
-        layout: KV of the fullest rank.
-        move: fit of opening and reading: o', and seconds per byte of all ranks.
-        storage: another storage's rate, None for the measured one.
-    """
+    """Both arms of one measured load series, as formulas."""
 
     label: str
     geometry: Geometry
-    layout: KVLayout
+    layout: KVLayout  # KV of the fullest rank
     flop_s: float
     recompute: ArmFit
     first_token: ArmFit
-    move: ArmFit
-    storage: Bounded | None = None
+    move: ArmFit  # fit of opening and reading: o', and seconds per byte of all ranks
+    storage: Bounded | None = None  # another storage's rate, None for the measured one
     notices: tuple[str, ...] = ()
     num_ranks: int = 1
 
@@ -85,7 +79,7 @@ class SweepModel:
         opening = self.move.bound(self.move.coefficients[0], pick, (1.0, float(self.num_bytes(num_tokens))))
         return self.first_token.bound(_dot(self.first_token, terms), pick, terms) + opening
 
-    def move_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
+    def transfer_s(self, num_tokens: int, pick: Pick = "value", *, scale: float = 1.0) -> float:
         """Seconds to read the bytes, were the storage `scale` times as fast."""
         num_bytes = self.num_bytes(num_tokens)
         if self.storage is None:
@@ -94,11 +88,11 @@ class SweepModel:
         faster: dict[Pick, Pick] = {"value": "value", "low": "high", "high": "low"}
         return num_bytes / (self.storage.at(faster[pick]) * scale)
 
-    def pair_s(
+    def both_arms_s(
         self, num_tokens: int, recompute: Pick, load: Pick, *, scale: float = 1.0
     ) -> tuple[float, float]:
         """Seconds of both arms; what they share was measured, and has no range."""
-        moving = self.move_s(num_tokens, load, scale=scale)
+        moving = self.transfer_s(num_tokens, load, scale=scale)
         return self.recompute_s(num_tokens, recompute), self.fixed_s(num_tokens, load) + moving
 
     @property

@@ -24,7 +24,7 @@ from kvio.errors import UserError
 def prices_of_model(model: TimeModel, *, longest: int, num_gpus: int = 1) -> HitPrices:
     """What the cost model says that recomputing and loading cost, and from which prefix on loading is faster.
 
-        T(n) = recompute_s(n)      F(n) = fixed_s(n)      L(n) = fixed_s(n) + move_s(n)
+        T(n) = recompute_s(n)      F(n) = fixed_s(n)      L(n) = fixed_s(n) + transfer_s(n)
 
     each of them at every length as `predict` prints it, none interpolated.
 
@@ -37,7 +37,7 @@ def prices_of_model(model: TimeModel, *, longest: int, num_gpus: int = 1) -> Hit
     """
     curves = CostCurves(
         recompute_s=curve_of(model.recompute_s),
-        load_s=curve_of(lambda n: model.fixed_s(n) + model.move_s(n)),
+        load_s=curve_of(lambda n: model.fixed_s(n) + model.transfer_s(n)),
         first_token_s=curve_of(model.fixed_s),
         measured_range=(1, longest),
     )
@@ -198,7 +198,7 @@ def _extend(prices: HitPrices, model: SweepModel) -> HitPrices:
 
     curves = CostCurves(
         recompute_s=extend(prices.curves.recompute_s, model.recompute_s),
-        load_s=extend(prices.curves.load_s, lambda n: model.fixed_s(n) + model.move_s(n)),
+        load_s=extend(prices.curves.load_s, lambda n: model.fixed_s(n) + model.transfer_s(n)),
         first_token_s=extend(prices.curves.first_token_s, model.step_s),
         measured_range=prices.curves.measured_range,
     )

@@ -144,3 +144,44 @@ def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, text: str, says: s
 def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match=r"none\.toml: No such file"):
         read_devices(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("H100", "h100-sxm"),
+        ("H100 SXM5", "h100-sxm"),
+        ("H100-SXM5-80GB", "h100-sxm"),
+        ("H100-80GB-HBM3", "h100-sxm"),
+        ("NVIDIA H100 SXM5 80 GB", "h100-sxm"),
+        ("NVIDIA H100 PCIe 80GB", "h100-pcie"),
+        ("A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("NVIDIA A100-PCIE-80GB", "a100-pcie-80gb"),
+        ("H200 141GB", "h200-sxm"),
+        ("NVIDIA L40S 48GB", "l40s"),
+        ("H100 94 GB", "h100-94gb"),
+        ("Tesla T4", "t4"),
+    ],
+)
+def test_a_gpu_is_found_by_what_its_name_can_only_mean(name: str, key: str) -> None:
+    assert read_devices().find_gpu(name).key == key
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "A100-SXM4-40GB",
+        "A100 40GB",
+        "H100 NVL 94GB",
+        "H100 80GB HBM2e",
+        "GH200",
+        "H100 SXM5 96GB",
+        "NVIDIA GPU",
+        "SXM5",
+        "H100 " + "9" * 9000 + "GB",
+    ],
+    ids=lambda name: name[:20],
+)
+def test_a_part_that_differs_is_not_taken_for_another(name: str) -> None:
+    with pytest.raises(CatalogError, match="is in no catalogue"):
+        read_devices().find_gpu(name)

@@ -213,8 +213,7 @@ def run() -> Run:
         (f"{WHOLE} --drive-capacity 7.68TB --drive-read 12", "'12' is not a rate"),
         ("capacity --model qwen3-8b --dram 64", "'64' is not a size: it has no unit"),
         ("capacity --model qwen3-8b --gpu-memory 80", "'80' is not a size: it has no unit"),
-        ("longctx qwen3-8b --bandwidth 10,50", "'10' is not a rate"),
-        ("predict --model qwen3-8b --gpu H100 --bandwidth 10", "'10' is not a rate"),
+        ("predict machine --model qwen3-8b --gpu H100 --bandwidth 10", "'10' is not a rate"),
         ("sweep qwen3-8b --budget 180", "'180' is not a duration: it has no unit"),
         ("sweep qwen3-8b --request 4096", "'4096' is not a size: it has no unit"),
         ("sweep qwen3-8b --working-set 8", "'8' is not a size: it has no unit"),
@@ -233,7 +232,8 @@ def test_a_bare_number_is_no_size_rate_or_duration_of_any_verb(run: Run, command
 
 def test_a_rate_in_bits_is_an_eighth_in_bytes(run: Run) -> None:
     predicted = [
-        run(f"predict --model qwen3-8b --gpu H100 --bandwidth {rate}") for rate in ("80Gbps", "10GB/s")
+        run(f"predict machine --model qwen3-8b --gpu H100 --bandwidth {rate}")
+        for rate in ("80Gbps", "10GB/s")
     ]
     assert predicted[0] == predicted[1]
     assert predicted[0][0] == 0
@@ -287,11 +287,6 @@ def run_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         (f"{WHOLE_SIZE} --lifetime-years 5", "--lifetime-years is of priced memory"),
         (f"{WHOLE_SIZE} --catalogue no.toml", "--catalogue has devices, and none is named"),
         (f"{WHOLE_SIZE} --tp 8", "--tp 8 needs as many GPUs: --measured-gpus 4 are fewer"),
-        ("predict --model qwen3-8b check rows.csv", "--model is not read by `predict check`"),
-        (
-            "predict --model qwen3-8b --gpu H100 --ssd dram --series posix/best",
-            "--series chooses a load series of --from",
-        ),
     ],
     ids=lambda value: value[-40:],
 )
@@ -308,7 +303,7 @@ def test_the_options_count_where_something_reads_them(run_whole: Run) -> None:
         == 0
     )
     assert (
-        run_whole(f"predict --from {find_plain()} --series posix/best --bandwidth 1GB/s --tokens 512")[0] == 0
+        run_whole(f"predict sweep {find_plain()} --series posix/best --bandwidth 1GB/s --tokens 512")[0] == 0
     )
 
 

@@ -74,9 +74,15 @@ def test_devices_of_the_user_are_found_by_every_verb_that_names_one(run: Run, tm
     assert (
         next(r["formula"] for r in tables["drives"] if "read rate" in r["quantity"]) == "our drive, mine.toml"
     )
-    _, out, _ = run(f"longctx qwen3-8b --gpu my-gpu --num-gpus 1 --longest 2000 --catalogue {mine}")
+    _, out, _ = run(
+        f"predict machine --model qwen3-8b --gpu my-gpu --ssd dram --tokens 2k --catalogue {mine}"
+    )
     assert "on My GPU with vLLM" in out
-    for command in ("capacity --model qwen3-8b --gpu", f"{WHOLE} --ssd", "longctx qwen3-8b --gpu"):
+    for command in (
+        "capacity --model qwen3-8b --gpu",
+        f"{WHOLE} --ssd",
+        "predict machine --model qwen3-8b --ssd dram --gpu",
+    ):
         code, _, err = run(f"{command} my-devices --catalogue {mine}")
         assert code == 2
         assert "is in no catalogue" in err
@@ -215,7 +221,10 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
         ("capacity --model qwen3-8b, ", "model '' is no catalogue key"),
         (f"capacity --model qwen3-8b --lengths {'9' * 400}", "at most 1,000,000,000,000,000"),
         ("capacity --model qwen3-8b --csv /proc/x.csv", "cannot be written: No such file"),
-        ("longctx qwen3-8b --catalogue no.toml", "no.toml: No such file"),
+        (
+            "predict machine --model qwen3-8b --gpu H100 --ssd dram --catalogue no.toml",
+            "no.toml: No such file",
+        ),
         ("capacity --plot x.gif", ".png or .svg"),
         ("capacity --csv no/such/place", "no folder"),
         ("size", "--throughput"),
@@ -274,7 +283,7 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
         ("size --from no/such --requests-per-s 1 --input-tokens 5 --hit-ratio 0", "no run.json"),
         ("size --model qwen3-8b --throughput 1 --input-tokens 5 --hit-ratio 0", "--requests-per-s"),
     ],
-    ids=lambda value: value[:60] if value.startswith(("capacity", "size", "longctx")) else "",
+    ids=lambda value: value[:60] if value.startswith(("capacity", "size", "predict")) else "",
 )
 def test_what_cannot_be_calculated_is_said_in_one_line(run: Run, command: str, said: str) -> None:
     code, out, err = run(command)

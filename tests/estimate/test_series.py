@@ -44,8 +44,8 @@ def test_a_model_of_a_sweep_with_several_series_is_of_the_named_one_and_says_so(
     memory, disk = (fit_sweep(run, samples, geometry, series=way.series) for way in WAYS)
     assert "loading from host memory (hostmem/best), calibrated" in memory.label
     assert f"loading from {run.storage['name']} (posix/best), calibrated" in disk.label
-    assert memory.fixed_s(4000) + memory.move_s(4000) == pytest.approx(MEMORY.seconds(4000), rel=0.02)
-    assert disk.fixed_s(4000) + disk.move_s(4000) == pytest.approx(DISK.seconds(4000), rel=0.02)
+    assert memory.fixed_s(4000) + memory.transfer_s(4000) == pytest.approx(MEMORY.seconds(4000), rel=0.02)
+    assert disk.fixed_s(4000) + disk.transfer_s(4000) == pytest.approx(DISK.seconds(4000), rel=0.02)
     with pytest.raises(CalibrationError, match="no load series 'nfs'"):
         usable_points(run, samples, "nfs")
 
@@ -56,7 +56,7 @@ def test_predict_refuses_such_a_sweep_until_a_series_is_named(
     folder = write_sweep(tmp_path, make_tier_run(WAYS), make_tier_samples(WAYS))
 
     def run(*more: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["bench", "predict", "--from", str(folder), "--json", *more])
+        monkeypatch.setattr(sys, "argv", ["bench", "predict", "sweep", str(folder), "--json", *more])
         with pytest.raises(SystemExit) as ended:
             main()
         return int(ended.value.code or 0), *capsys.readouterr()
@@ -65,7 +65,7 @@ def test_predict_refuses_such_a_sweep_until_a_series_is_named(
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert "2 load series; choose one with --series: hostmem/best, posix/best" in err
     code, out, _ = run("--series", "posix/best")
-    assert (code, "(posix/best)" in json.loads(out)["label"]) == (0, True)
+    assert (code, "(posix/best)" in json.loads(out)["answers"][0]["label"]) == (0, True)
 
 
 def test_size_needs_no_choice_for_recompute_is_the_same_beside_every_load(tmp_path: Path) -> None:

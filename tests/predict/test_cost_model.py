@@ -63,7 +63,7 @@ def test_recompute_is_operations_over_rates_and_load_is_bytes_over_bandwidth() -
     model = _machine(gemm=100e12, storage=2e9)
     (attention, _), gemm = prefill_work(LLAMA, 4096).attention[0], prefill_work(LLAMA, 4096).gemm_flops
     assert model.recompute_s(4096) == pytest.approx(gemm / 100e12 + attention / 80e12)
-    assert model.move_s(4096) == pytest.approx(4095 * 131_072 / 2e9)
+    assert model.transfer_s(4096) == pytest.approx(4095 * 131_072 / 2e9)
 
 
 def test_a_pass_takes_at_least_the_time_to_read_its_weights() -> None:
@@ -85,10 +85,10 @@ def test_below_512_rows_the_upper_bound_lets_less_and_less_of_the_weights_hide()
 
 def test_a_request_pays_no_more_of_the_shared_overhead_in_a_prefill_than_in_a_load() -> None:
     model = replace(_machine(), engine=EngineCosts(overhead_s=3e-3, overhead_range_s=(1e-3, 9e-3)))
-    recompute_s, load_s = model.pair_s(1000, "high", "low")
+    recompute_s, load_s = model.both_arms_s(1000, "high", "low")
     assert recompute_s == pytest.approx(model.recompute_s(1000, "high") - 9e-3 + 1e-3)
-    assert load_s == pytest.approx(model.fixed_s(1000, "low") + model.move_s(1000, "low"))
-    slow_load = model.pair_s(1000, "low", "high")
+    assert load_s == pytest.approx(model.fixed_s(1000, "low") + model.transfer_s(1000, "low"))
+    slow_load = model.both_arms_s(1000, "low", "high")
     assert slow_load[1] - load_s == pytest.approx(8e-3)
 
 
@@ -112,13 +112,13 @@ def test_one_token_of_a_mixture_reads_its_active_experts_and_many_tokens_read_al
 def test_small_copies_cost_their_number_besides_their_bytes() -> None:
     engine = EngineCosts(copy_s=10e-6, block_tokens=16)
     model = replace(_machine(), storage=None, link=Bounded(50e9), engine=engine)
-    assert model.move_s(1601) == pytest.approx(1600 * 131_072 / 50e9 + 100 * 10e-6)
+    assert model.transfer_s(1601) == pytest.approx(1600 * 131_072 / 50e9 + 100 * 10e-6)
 
 
 def test_the_host_link_limits_a_storage_that_is_faster() -> None:
     model = replace(_machine(storage=100e9), link=Bounded(50e9))
-    assert model.move_s(8193) == pytest.approx(8192 * 131_072 / 50e9)
-    assert replace(model, storage=Bounded(10e9)).move_s(8193) == pytest.approx(8192 * 131_072 / 10e9)
+    assert model.transfer_s(8193) == pytest.approx(8192 * 131_072 / 50e9)
+    assert replace(model, storage=Bounded(10e9)).transfer_s(8193) == pytest.approx(8192 * 131_072 / 10e9)
 
 
 def test_two_all_reduces_a_layer_pass_the_activations_between_the_ranks() -> None:

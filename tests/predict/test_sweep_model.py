@@ -56,7 +56,7 @@ def test_a_length_that_was_left_out_is_predicted_within_10_percent(folder: Path)
         assert point.recompute_s is not None
         assert point.load_s is not None
         assert model.recompute_s(tokens) == pytest.approx(point.recompute_s.value, rel=0.10)
-        assert model.fixed_s(tokens) + model.move_s(tokens) == pytest.approx(point.load_s.value, rel=0.10)
+        assert model.fixed_s(tokens) + model.transfer_s(tokens) == pytest.approx(point.load_s.value, rel=0.10)
 
 
 def test_of_twenty_intervals_of_left_out_lengths_nineteen_hold_what_was_measured() -> None:
@@ -68,7 +68,9 @@ def test_of_twenty_intervals_of_left_out_lengths_nineteen_hold_what_was_measured
             assert point.load_s is not None
             low, high = (model.recompute_s(tokens, pick) for pick in ("low", "high"))
             held.append(low <= point.recompute_s.value <= high)
-            low, high = (model.fixed_s(tokens, pick) + model.move_s(tokens, pick) for pick in ("low", "high"))
+            low, high = (
+                model.fixed_s(tokens, pick) + model.transfer_s(tokens, pick) for pick in ("low", "high")
+            )
             held.append(low <= point.load_s.value <= high)
     assert len(held) >= 20
     assert sum(held) >= 0.95 * len(held)
@@ -83,7 +85,7 @@ def test_the_docs_say_what_the_left_out_lengths_are_off_by() -> None:
             assert point.load_s is not None
             off = (
                 model.recompute_s(tokens) / point.recompute_s.value - 1,
-                (model.fixed_s(tokens) + model.move_s(tokens)) / point.load_s.value - 1,
+                (model.fixed_s(tokens) + model.transfer_s(tokens)) / point.load_s.value - 1,
             )
             inside = model.measured[0] <= tokens <= model.measured[1]
             how = "between" if inside else "**extrapolated**"
@@ -107,7 +109,7 @@ def test_another_storage_changes_only_the_time_to_read() -> None:
     other = plain.with_storage("one of 28 MB/s", Bounded(28e6))
     assert other.recompute_s(512) == plain.recompute_s(512)
     assert other.fixed_s(512) == plain.fixed_s(512)
-    assert other.move_s(512) == pytest.approx(511 * 229_376 / 28e6)
+    assert other.transfer_s(512) == pytest.approx(511 * 229_376 / 28e6)
     assert any("everything else as measured" in notice for notice in other.notices)
 
 
@@ -120,7 +122,7 @@ def test_the_load_under_a_limit_is_predicted_from_the_plain_drive_within_5_perce
     for point in points:
         n = point.prefix_tokens
         assert point.load_s is not None
-        assert other.fixed_s(n) + other.move_s(n) == pytest.approx(point.load_s.value, rel=0.05)
+        assert other.fixed_s(n) + other.transfer_s(n) == pytest.approx(point.load_s.value, rel=0.05)
 
 
 def test_a_crossing_outside_of_what_was_measured_says_that_it_is_extrapolated() -> None:
@@ -202,7 +204,7 @@ def test_beyond_the_measured_lengths_size_and_reuse_say_what_predict_says() -> N
     curves = prices_of_sweep(run, analysis, series=None, source="here", beyond=model).curves
     at = np.array([float(far)])
     assert curves.recompute_s(at)[0] == model.recompute_s(far)
-    assert curves.load_s(at)[0] == pytest.approx(model.fixed_s(far) + model.move_s(far), rel=1e-12)
+    assert curves.load_s(at)[0] == pytest.approx(model.fixed_s(far) + model.transfer_s(far), rel=1e-12)
     assert curves.first_token_s(at)[0] == pytest.approx(model.step_s(far), rel=1e-12)
 
 
@@ -273,8 +275,10 @@ def test_the_model_of_a_sweep_moves_the_bytes_of_all_ranks() -> None:
     assert two.num_bytes(1001) == 2 * 1000 * RANK_TOKEN_BYTES == one.num_bytes(1001)
     assert "(bfloat16, 2 ranks)" in two.label
     other = two.with_storage("another", Bounded(2e9))
-    assert other.move_s(1001) == pytest.approx(2 * 1000 * RANK_TOKEN_BYTES / 2e9)
-    assert two.move_s(4000) == pytest.approx(one.move_s(4000))  # as measured, however its bytes are counted
+    assert other.transfer_s(1001) == pytest.approx(2 * 1000 * RANK_TOKEN_BYTES / 2e9)
+    assert two.transfer_s(4000) == pytest.approx(
+        one.transfer_s(4000)
+    )  # as measured, however its bytes are counted
 
 
 def test_ranks_that_share_a_head_each_move_theirs() -> None:
@@ -284,8 +288,8 @@ def test_ranks_that_share_a_head_each_move_theirs() -> None:
 
 
 def test_predict_prints_the_bytes_of_both_ranks(run: Run, sweep: Path) -> None:
-    code, out, _ = run("predict", "--from", sweep, "--bandwidth", "2GB/s", "--tokens", "1001", "--json")
-    (point,) = json.loads(out)["points"]
+    code, out, _ = run("predict", "sweep", sweep, "--bandwidth", "2GB/s", "--tokens", "1001", "--json")
+    (point,) = json.loads(out)["answers"][0]["points"]
     assert (code, point["num_bytes"]) == (0, 2 * 1000 * RANK_TOKEN_BYTES)
 
 

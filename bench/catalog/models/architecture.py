@@ -19,51 +19,40 @@ Switch = bool | str  # a constant, or the name of the field that decides
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How one model_type of transformers is built.
+    """How one model_type of transformers is built."""
 
-    Args:
-        builds: the model_type to build it with.
-        pattern, mixture: rules for the layers' attention and experts.
-        latent: MLA in place of grouped heads.
-        indexer: MLA with a sparse-attention indexer.
-        linear: reader of the state block of hybrid models.
-        qkv_bias, output_bias, mlp_bias: biases of the projections and of the feed-forward.
-        qk_norm: norms of queries and keys, one set of weights per "head" dimension or for "all" heads.
-        qk_norm_switch: field that turns them on.
-        output_gate, sinks: attention with a gate on its output; with one sink per head.
-        derived_head_dim: the class computes head_dim and ignores the field.
-        gated: feed-forward of three matrices, not two.
-        width: field with the size of the dense feed-forward.
-        norms, norm_bias: norms around the blocks of one layer, and whether they have biases.
-        positions: learned position embeddings beyond max_position_embeddings (OPT has 2); None for none.
-        repeats: fields that must equal another one when given, because their difference is not understood.
-        may_omit_kv_heads: num_key_value_heads left out means one per head; else it is required.
-        fixed: fields that must have this value when given, because others are not understood.
-        defaults: what the class assumes for fields that public files leave out.
-    """
-
-    builds: str
+    builds: str  # the model_type to build it with
+    # pattern, mixture: rules for the layers' attention and experts
     pattern: PatternRule = full_layers
     mixture: MixtureRule = no_experts
-    latent: bool = False
-    indexer: bool = False
+    latent: bool = False  # MLA in place of grouped heads
+    indexer: bool = False  # MLA with a sparse-attention indexer
+    # reader of the state block of hybrid models
     linear: Callable[[Fields], GatedDelta | Mamba2] | None = None
+    # qkv_bias, output_bias, mlp_bias: biases of the projections and of the feed-forward
     qkv_bias: Switch = False
     output_bias: Switch = False
     mlp_bias: Switch = False
+    # norms of queries and keys, one set of weights per "head" dimension or for "all" heads
     qk_norm: Literal["none", "head", "all"] = "none"
-    qk_norm_switch: Switch = True
+    qk_norm_switch: Switch = True  # field that turns them on
+    # output_gate, sinks: attention with a gate on its output; with one sink per head
     output_gate: bool = False
     sinks: bool = False
-    derived_head_dim: bool = False
-    gated: bool = True
-    width: str = "intermediate_size"
+    derived_head_dim: bool = False  # the class computes head_dim and ignores the field
+    gated: bool = True  # feed-forward of three matrices, not two
+    width: str = "intermediate_size"  # field with the size of the dense feed-forward
+    # norms, norm_bias: norms around the blocks of one layer, and whether they have biases
     norms: int = 2
     norm_bias: bool = False
+    # learned position embeddings beyond max_position_embeddings (OPT has 2); None for none
     positions: int | None = None
+    # fields that must equal another one when given, because their difference is not understood
     repeats: Mapping[str, str] = field(default_factory=dict)
-    may_omit_kv_heads: bool = False
+    may_omit_kv_heads: bool = False  # num_key_value_heads left out means one per head; else it is required
+    # fields that must have this value when given, because others are not understood
     fixed: Mapping[str, object] = field(default_factory=dict)
+    # what the class assumes for fields that public files leave out
     defaults: Mapping[str, object] = field(default_factory=dict)
 
 

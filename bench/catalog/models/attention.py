@@ -19,22 +19,18 @@ class GroupedAttention:
     """MHA, GQA and MQA.
 
     Trap: head_dim is a field of its own; hidden_size / num_heads is wrong for Qwen3, Gemma and gpt-oss.
-
-    Args:
-        hidden_size, num_heads, num_kv_heads, head_dim: as in the configuration.
-        qkv_bias, output_bias: whether the projections have biases.
-        output_gate: the query projection also gives a gate of equal size (Qwen3-Next).
-        other_params: norms of queries and keys, sinks.
     """
 
+    # hidden_size, num_heads, num_kv_heads, head_dim: as in the configuration
     hidden_size: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    # qkv_bias, output_bias: whether the projections have biases
     qkv_bias: bool = False
     output_bias: bool = False
-    output_gate: bool = False
-    other_params: int = 0
+    output_gate: bool = False  # the query projection also gives a gate of equal size (Qwen3-Next)
+    other_params: int = 0  # norms of queries and keys, sinks
 
     @property
     def gemm_shapes(self) -> list[Shape]:
@@ -85,16 +81,12 @@ class GroupedAttention:
 
 @dataclass(frozen=True, slots=True)
 class Indexer:
-    """The small attention that picks the tokens which the large one looks at (DeepSeek Sparse Attention).
+    """The small attention that picks the tokens which the large one looks at (DeepSeek Sparse Attention)."""
 
-    Args:
-        num_heads, head_dim: of its queries; it keeps one key of head_dim per token.
-        top_tokens: tokens that each query may attend to.
-    """
-
+    # num_heads, head_dim: of its queries; it keeps one key of head_dim per token
     num_heads: int
     head_dim: int
-    top_tokens: int
+    top_tokens: int  # tokens that each query may attend to
 
     @property
     def pair_flops(self) -> int:

@@ -38,24 +38,18 @@ class FeedForward:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A router, `num_experts` blocks of which each token takes `num_active`, and shared blocks.
-
-    Args:
-        expert: one routed block.
-        shared: the block that every token takes, None for none.
-        shared_gate: whether a learned gate of hidden_size weights scales the shared block.
-        router_bias: whether the router has one bias per expert (gpt-oss), or balances with one (DeepSeek-V3:
-            e_score_correction_bias, a buffer in transformers, but part of the checkpoint).
-        latent_size: width to which tokens are projected before the routed blocks (Nemotron 3), or None.
-    """
+    """A router, `num_experts` blocks of which each token takes `num_active`, and shared blocks."""
 
     hidden_size: int
     num_experts: int
     num_active: int
-    expert: FeedForward
-    shared: FeedForward | None = None
-    shared_gate: bool = False
+    expert: FeedForward  # one routed block
+    shared: FeedForward | None = None  # the block that every token takes, None for none
+    shared_gate: bool = False  # whether a learned gate of hidden_size weights scales the shared block
+    # whether the router has one bias per expert (gpt-oss), or balances with one (DeepSeek-V3: e_score_correction_bias, a
+    # buffer in transformers, but part of the checkpoint)
     router_bias: bool = False
+    # width to which tokens are projected before the routed blocks (Nemotron 3), or None
     latent_size: int | None = None
 
     @property

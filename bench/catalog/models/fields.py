@@ -1,7 +1,4 @@
-"""Strict reading of the fields of a model configuration, and of those that nobody understood.
-
-Whether a field that nobody read could change the KV cache or the weights, judged by its name.
-"""
+"""Strict reading of a model configuration: its text model, its fields, and refusal of unknown fields that may matter."""
 
 import re
 from collections.abc import Mapping
@@ -38,7 +35,7 @@ INERT = re.compile(
 
 
 def is_relevant(name: str) -> bool:
-    """Whether nothing may be counted while this field is not understood."""
+    """Whether an unread field of this name may change the KV cache or the weights."""
     bare = re.sub(r"\W+", "_", name.lower()).strip("_")
     return INERT.fullmatch(bare) is None and RELEVANT.search(bare) is not None
 
@@ -49,16 +46,15 @@ Entry = TypeVar("Entry")
 
 
 class CatalogError(UserError, ValueError):
-    """Something outside cannot be understood; the message is one line naming place and field."""
+    """A file or name cannot be understood; one line with place and field."""
 
 
 class Fields:
     """The fields of one configuration; remembers which were read, so that the rest can be judged.
 
     Args:
-        values: the fields.
         place: file or table entry, for messages.
-        defaults: what the architecture's class assumes for fields that are left out.
+        defaults: what the architecture's class assumes for absent fields.
     """
 
     def __init__(
@@ -125,7 +121,7 @@ class Fields:
         return value if length is None else self._of_length(name, value, length)
 
     def require_understood(self) -> None:
-        """Refuse what nobody read though its name says that KV bytes may depend on it."""
+        """Refuse unread fields whose name means that KV bytes may depend on them."""
         for name, value in self._values.items():
             if value and name not in self._read and is_relevant(name):
                 raise self.error(
@@ -137,3 +133,63 @@ class Fields:
         if len(value) != length:
             raise self.error(name, f"{len(value)} entries for {length} layers")
         return value
+
+
+# model_type of a file with a text_config -> model_type of the text model when text_config does not say
+WRAPPERS = {
+    "gemma3": "gemma3_text",
+    "llama4": "llama4_text",
+    "mistral3": "mistral",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "kimi_k25": "kimi_k2",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "cohere2_vision": "cohere2",
+}
+FLAT = frozenset({"qwen2_vl", "qwen2_5_vl"})  # whose public files have the text model's fields outside
+READ_OUTSIDE = frozenset({"text_config", "tie_word_embeddings", "vision_config"})
+ROTARY = ("rope_scaling", "rope_parameters")
+
+
+def find_text_fields(
+    config: Mapping[str, object], place: str
+) -> tuple[str, dict[str, object], dict[str, object] | None]:
+    """model_type and fields of the language model; then those of the wrapper around it, None for none."""
+    model_type = _model_type(config, place)
+    text = config.get("text_config")
+    if model_type in FLAT and text is None:
+        inner = {name: value for name, value in config.items() if name != "vision_config"}
+        return WRAPPERS[model_type], _of_text_alone(inner), None
+    if model_type not in WRAPPERS and text is None:
+        return model_type, dict(config), None
+    if model_type not in WRAPPERS:
+        raise CatalogError(f"{place}: field model_type: {model_type!r:.60} around a text_config is unknown")
+    if not isinstance(text, Mapping):
+        raise CatalogError(f"{place}: field text_config: {model_type} needs it, as an object")
+    inner = dict(text)
+    if "tie_word_embeddings" not in inner and "tie_word_embeddings" in config:
+        inner["tie_word_embeddings"] = config["tie_word_embeddings"]
+    outer = {name: value for name, value in config.items() if name not in READ_OUTSIDE}
+    found = _model_type({"model_type": WRAPPERS[model_type], **inner}, place)
+    return found, _of_text_alone(inner) if model_type in FLAT else inner, outer
+
+
+def _of_text_alone(fields: dict[str, object]) -> dict[str, object]:
+    """The fields with plain rotary positions: text has the same position in all three sections of mrope."""
+    found = dict(fields)
+    for name in ROTARY:
+        rotary = found.get(name)
+        if isinstance(rotary, Mapping) and ("mrope_section" in rotary or "mrope" in rotary.values()):
+            kept = {key: value for key, value in rotary.items() if key != "mrope_section"}
+            found[name] = {key: "default" if value == "mrope" else value for key, value in kept.items()}
+    return found
+
+
+def _model_type(config: Mapping[str, object], place: str) -> str:
+    value = config.get("model_type")
+    if not isinstance(value, str):
+        raise CatalogError(f"{place}: field model_type: missing or not a word, so no counts")
+    return value

@@ -57,30 +57,21 @@ class LayerKind:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Dimensions of one model; every byte, parameter and operation derives from them.
-
-    Args:
-        layers: kind of each layer, first to last.
-        attention: the block of layers that attend to tokens.
-        linear: the block of "linear" layers, None when there are none.
-        dense, experts: the feed-forward of layers with moe False and True, None when there are none.
-        window_tokens: tokens that "sliding" and "chunked" layers keep.
-        layer_norm_params: parameters of the norms around the blocks of one layer.
-        other_params: position embeddings, final norm, bias of the output head.
-    """
+    """Dimensions of one model; every byte, parameter and operation derives from them."""
 
     hidden_size: int
     vocab_size: int
     max_position_embeddings: int | None
     tie_word_embeddings: bool
-    layers: tuple[LayerKind, ...]
-    attention: GroupedAttention | LatentAttention
+    layers: tuple[LayerKind, ...]  # kind of each layer, first to last
+    attention: GroupedAttention | LatentAttention  # the block of layers that attend to tokens
+    # dense, experts: the feed-forward of layers with moe False and True, None when there are none
     dense: FeedForward | None
     experts: Experts | None = None
-    linear: GatedDelta | Mamba2 | None = None
-    window_tokens: int | None = None
-    layer_norm_params: int = 0
-    other_params: int = 0
+    linear: GatedDelta | Mamba2 | None = None  # the block of "linear" layers, None when there are none
+    window_tokens: int | None = None  # tokens that "sliding" and "chunked" layers keep
+    layer_norm_params: int = 0  # parameters of the norms around the blocks of one layer
+    other_params: int = 0  # position embeddings, final norm, bias of the output head
 
     @property
     def family(self) -> Family:
@@ -93,6 +84,15 @@ class Geometry:
         if isinstance(self.attention, LatentAttention):
             return "mla"
         return "mha" if self.attention.num_kv_heads == self.attention.num_heads else "gqa"
+
+    def with_full_attention(self) -> "Geometry":
+        """The same model with full attention in place of windows and chunks."""
+        if not {kind.attention for kind in self.layers} & set(WINDOWED):
+            return self
+        layers = tuple(
+            replace(kind, attention="full") if kind.attention in WINDOWED else kind for kind in self.layers
+        )
+        return replace(self, layers=layers, window_tokens=None)
 
     def layout(self, kv_dtype: str, tensor_parallel: int = 1) -> KVLayout:
         """What the fullest tensor-parallel rank keeps.

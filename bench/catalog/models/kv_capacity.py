@@ -23,15 +23,10 @@ from kvio.layout.planes import KVLayout
 
 @dataclass(frozen=True, slots=True)
 class StoredBytes:
-    """Bytes in a store, over all ranks: each stores what it keeps, so heads and latents that several keep count for each.
+    """Bytes in a store, over all ranks; heads and latents that several ranks keep count once per rank."""
 
-    Args:
-        per_token: every plane of one token, None where nobody said it.
-        states: linear-attention states of one prefix, however long it is.
-    """
-
-    per_token: float | None
-    states: float = 0.0
+    per_token: float | None  # every plane of one token, None where unknown
+    states: float = 0.0  # linear-attention states of one prefix, however long it is
 
 
 def format_states(state_bytes: float) -> tuple[str, ...]:
@@ -50,17 +45,11 @@ ORIGIN = "arithmetic"
 
 @dataclass(frozen=True)
 class Cache:
-    """The KV cache of one model in one dtype, over the ranks of a tensor-parallel group.
+    """The KV cache of one model in one dtype, over the ranks of a tensor-parallel group."""
 
-    Args:
-        model: whose dimensions count.
-        kv_dtype: as `bench.catalog.models.kv_dtype` names them.
-        tensor_parallel: ranks of the group.
-    """
-
-    model: Model
-    kv_dtype: str = "bfloat16"
-    tensor_parallel: int = 1
+    model: Model  # whose dimensions count
+    kv_dtype: str = "bfloat16"  # as `bench.catalog.models.kv_dtype` names them
+    tensor_parallel: int = 1  # ranks of the group
 
     @cached_property
     def whole(self) -> KVLayout:
@@ -216,19 +205,12 @@ WEIGHT_BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "fp8": 8, "int8": 8
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """One GPU of a tensor-parallel group.
+    """One GPU of a tensor-parallel group."""
 
-    Args:
-        memory_bytes: of the GPU.
-        weight_bytes: the rank's share of the weights.
-        reserve_bytes: activations, CUDA context, whatever else is not KV.
-        sequence_tokens: longest sequence whose KV the rank can hold; None where no length fills it.
-    """
-
-    memory_bytes: int
-    weight_bytes: int
-    reserve_bytes: int
-    sequence_tokens: int | None
+    memory_bytes: int  # of the GPU
+    weight_bytes: int  # the rank's share of the weights
+    reserve_bytes: int  # activations, CUDA context, whatever else is not KV
+    sequence_tokens: int | None  # longest sequence whose KV the rank can hold; None where no length fills it
 
     @property
     def kv_bytes(self) -> int:

@@ -7,18 +7,13 @@ from bench.catalog.models.fields import CatalogError
 
 @dataclass(frozen=True, slots=True)
 class KVDtype:
-    """One way to store KV.
+    """One way to store KV."""
 
-    Args:
-        name: what users write.
-        element_bytes: bytes of one element of K, V, latent or indexer key.
-        latent_bytes: bytes of one token's whole MLA entry in one layer when it is packed with its scales.
-        indexer_scale_elements: elements of an indexer key that share one float32 scale; None for no scales.
-    """
-
-    name: str
-    element_bytes: int
+    name: str  # what users write
+    element_bytes: int  # bytes of one element of K, V, latent or indexer key
+    # bytes of one token's whole MLA entry in one layer when it is packed with its scales
     latent_bytes: int | None = None
+    # elements of an indexer key that share one float32 scale; None for no scales
     indexer_scale_elements: int | None = None
 
     @property

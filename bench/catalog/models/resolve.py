@@ -22,9 +22,8 @@ from huggingface_hub.errors import HTTPError as ClientError  # type: ignore[attr
 
 from bench.catalog.models.architecture import read_geometry
 from bench.catalog.models.architectures import ARCHITECTURES
-from bench.catalog.models.fields import CatalogError, Fields
+from bench.catalog.models.fields import CatalogError, Fields, find_text_fields
 from bench.catalog.models.geometry import Geometry
-from bench.catalog.models.text_config import find_text_fields
 
 PROBE_S = 4.0  # the hub client retries for half a minute; one probe before it says so sooner
 ADVICE = "pass a local config.json, or a key of the catalogue"
@@ -105,23 +104,15 @@ HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model by its dimensions.
+    """One model by its dimensions."""
 
-    Args:
-        key: short name, used in paths and tables.
-        name: name on the Hugging Face hub, or the path that was given.
-        config: what `transformers.AutoConfig.for_model(**config)` builds it from, model_type included.
-        geometry: all counts.
-        source: where the dimensions come from.
-        published_dtype: that the weights are published in, where the quantization_config of the hub says so (fp8,
-            mxfp4 …); None otherwise.
-    """
-
-    key: str
-    name: str
+    key: str  # short name, used in paths and tables
+    name: str  # name on the Hugging Face hub, or the path that was given
+    # what `transformers.AutoConfig.for_model(**config)` builds it from, model_type included
     config: dict[str, object] = field(hash=False)
-    geometry: Geometry
-    source: str
+    geometry: Geometry  # all counts
+    source: str  # where the dimensions come from
+    # that the weights are published in, where the quantization_config of the hub says so (fp8, mxfp4 …); None otherwise
     published_dtype: str | None = None
 
     @property

@@ -1,9 +1,11 @@
-"""The matrix as a heat map, modelled cells hatched and measured ones solid; and C* against bandwidth."""
+"""Figures of modelled answers: the matrix as a heat map, C* against bandwidth, and both arms by length."""
 
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from textwrap import shorten
+from math import nan
+from pathlib import Path
+from textwrap import shorten, wrap
 from typing import Any
 
 import matplotlib as mpl
@@ -14,10 +16,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from bench.estimate.results import Estimate
+from bench.predict.cost_model import LOADING_FROM
 from bench.predict.matrix import BandwidthCurve, MatrixCell
-from bench.record.units import format_tokens, printable, round_digits
+from bench.predict.prediction import ModelledAnswer
+from bench.record.units import format_tick_seconds, format_tokens, printable, round_digits
 from bench.report.figures.crossover_figure import PNG_DPI, STYLE
-from bench.report.figures.style import plain_log_axis
+from bench.report.figures.style import LOAD_COLOURS, RECOMPUTE_COLOUR, plain_log_axis
+from bench.report.result_files import write_calculated
 
 SHORT = {
     "load_always_wins": "load\nalways",
@@ -40,6 +46,7 @@ ONLY_BELOW: Any = {
     "linewidth": 1.0,
 }
 KEYS_A_ROW = 3
+DASHED = (0, (5, 2))
 NORM = LogNorm(64, 131_072)
 Row = tuple[str, str, int, str, str]
 
@@ -162,6 +169,58 @@ def draw_curves(axes: Axes, curves: Sequence[BandwidthCurve], drives: Mapping[st
     axes.set_title("C* against bandwidth (modelled)", fontsize=10)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=7, frameon=False)
+
+
+def draw_arms(axes: Axes, answers: Sequence[ModelledAnswer]) -> None:
+    """Recompute once, a load line for each storage, hatched where loading is faster, C* dotted."""
+    first = answers[0]
+    tokens = [point.prefix_tokens for point in first.points]
+    recompute_s = [_seconds(point.recompute_s) for point in first.points]
+    axes.plot(tokens, recompute_s, color=RECOMPUTE_COLOUR, linestyle=DASHED, label="recompute")
+    if first.full_attention:
+        full_s = [_seconds(point.recompute_s) for point in first.full_attention]
+        axes.plot(tokens, full_s, color=RECOMPUTE_COLOUR, linestyle=":", label="recompute, all layers full")
+    for number, found in enumerate(answers):
+        load_s = [_seconds(point.load_s) for point in found.points]
+        colour = LOAD_COLOURS[number % len(LOAD_COLOURS)]
+        where = found.label.partition(LOADING_FROM)[2]
+        name = printable(f"load from {where}" if where else f"load, {found.label}")
+        axes.plot(tokens, load_s, color=colour, linestyle=DASHED, label=name)
+        faster = [load < recompute for load, recompute in zip(load_s, recompute_s, strict=True)]
+        area: Any = {"facecolor": "none", "edgecolor": colour, "alpha": 0.35, "hatch": "//", "linewidth": 0}
+        axes.fill_between(tokens, load_s, recompute_s, where=faster, interpolate=True, **area)
+        for crossing in found.spots[0].crossings:
+            value, beyond = crossing.tokens.value, crossing.load_wins_beyond
+            label = (
+                f"C* {format_tokens(value)} tokens, load wins {'beyond' if beyond else 'up to'} (modelled)"
+            )
+            axes.axvline(value, color=colour, linestyle=":" if beyond else "-.", linewidth=1.2, label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    plain_log_axis(axes.xaxis, format_tokens)
+    plain_log_axis(axes.yaxis, format_tick_seconds)
+    axes.set_xlabel("prefix (tokens)")
+    axes.set_ylabel("modelled seconds")
+    axes.set_title("Recompute against load (modelled; hatched: load is faster)", loc="left", fontsize=10)
+    axes.grid(True, which="major", color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.legend(fontsize=8, loc="upper left")
+
+
+def _seconds(estimate: Estimate | None) -> float:
+    return nan if estimate is None else estimate.value
+
+
+def write_prediction_figure(path: Path, answers: Sequence[ModelledAnswer]) -> None:
+    """Write both arms by length with the setting below; the ending of `path` decides the form."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8.0, 5.4), layout="constrained", dpi=PNG_DPI)
+        FigureCanvasAgg(figure)
+        draw_arms(figure.add_subplot(), answers)
+        setting = printable(answers[0].label.partition(LOADING_FROM)[0])
+        caption = "\n".join(wrap(f"Modelled: {setting}.", width=120))
+        figure.supxlabel(caption, fontsize=7.5, color="0.35", x=0.01, ha="left", parse_math=False)
+        write_calculated(path, figure)
 
 
 def _plain_ticks(axes: Axes) -> None:

@@ -1,11 +1,11 @@
 """What a person sees of a prediction: every table, sentence and row says that it is modelled."""
 
-import csv
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
-from bench.estimate.results import Crossing, Point, SweetSpot
+import pandas as pd
+
+from bench.estimate.results import Crossing, Estimate, Point, SweetSpot
 from bench.predict.prediction import UNDECIDED, ModelledAnswer, faster_arm
 from bench.predict.published_check import Compared, RowOutcome, count_inside, median_error
 from bench.record.notices import Notice
@@ -15,24 +15,8 @@ from bench.report.text.sentence import short_answer
 from bench.report.text.terminal import align
 
 HEADINGS = ("prefix tokens", "recompute", "load", "recompute/load", "faster", "KV read", "GB/s", "break-even")
-CSV_COLUMNS = (
-    "modelled",
-    "setting",
-    "prefix_tokens",
-    "recompute_s",
-    "recompute_low_s",
-    "recompute_high_s",
-    "load_s",
-    "load_low_s",
-    "load_high_s",
-    "faster",
-    "fixed_s",
-    "num_bytes",
-    "read_bytes_per_s",
-    "break_even_bytes_per_s",
-    "crossover_tokens",
-    "marginal_crossover_tokens",
-)
+FULL_HEADINGS = ("recompute, all layers full", "KV, all layers full")
+NAMES = {"whole": "C*", "marginal": "P*"}
 WHAT = {
     "whole": ("loading the whole prefix", "recomputing it"),
     "marginal": ("loading the next KV chunk of {chunk}", "computing it"),
@@ -60,9 +44,17 @@ def _cells(point: Point) -> tuple[str, ...]:
     )
 
 
+def _full_cells(point: Point) -> tuple[str, str]:
+    return format_seconds_estimate(point.recompute_s), format_bytes(point.num_bytes)
+
+
 def answer_text(answer: ModelledAnswer) -> str:
     """Table, sentences of C* and P*, and what had to be supposed."""
-    lines = [f"modelled: {printable(answer.label)}", *align([HEADINGS, *map(_cells, answer.points)])]
+    rows: list[tuple[str, ...]] = [HEADINGS, *map(_cells, answer.points)]
+    if answer.full_attention:
+        full = map(_full_cells, answer.full_attention)
+        rows = [(*row, *more) for row, more in zip(rows, (FULL_HEADINGS, *full), strict=True)]
+    lines = [f"modelled: {printable(answer.label)}", *align(rows)]
     lines += [f"modelled: {format_spot(spot, answer.chunk_tokens)}" for spot in answer.spots]
     lines += [f"supposed: {printable(notice)}" for notice in answer.notices]
     return "\n".join(lines)
@@ -108,20 +100,51 @@ def _format_crossing(crossing: Crossing, *, is_sure: bool, bounded: bool) -> str
     return ", ".join(said)
 
 
-def answer_csv(answer: ModelledAnswer) -> str:
-    """One row per length; the last two columns repeat C* and P* where there is exactly one."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    spots = [spot.crossings[0].tokens.value if len(spot.crossings) == 1 else None for spot in answer.spots]
+def answer_tables(answers: Sequence[ModelledAnswer]) -> dict[str, pd.DataFrame]:
+    """Times by setting and length, and every crossing; one row without tokens where there is none."""
+    times = [row for answer in answers for row in _time_rows(answer)]
+    crossings = [row for answer in answers for spot in answer.spots for row in _crossing_rows(answer, spot)]
+    return {"times": pd.DataFrame(times), "crossings": pd.DataFrame(crossings)}
+
+
+def _time_rows(answer: ModelledAnswer) -> Iterator[dict[str, object]]:
+    full = {point.prefix_tokens: point for point in answer.full_attention}
     for point in answer.points:
-        recompute, load, rate = point.recompute_s, point.load_s, point.bytes_per_s
-        times = [getattr(one, name) for one in (recompute, load) for name in ("value", "low", "high")]
-        cells = ["true", printable(answer.label), point.prefix_tokens, *times, faster_arm(point)]
-        cells += [point.first_token_s, point.num_bytes]
-        cells += [None if rate is None else rate.value, point.break_even_bytes_per_s, *spots]
-        writer.writerow(["" if cell is None else cell for cell in cells])
-    return stream.getvalue()
+        same = full.get(point.prefix_tokens, point)
+        yield {
+            "origin": "modelled",
+            "setting": printable(answer.label),
+            "prefix_tokens": point.prefix_tokens,
+            **_columns("recompute", point.recompute_s),
+            **_columns("load", point.load_s),
+            "faster": faster_arm(point),
+            "fixed_s": point.first_token_s,
+            "num_bytes": point.num_bytes,
+            "read_bytes_per_s": point.bytes_per_s and point.bytes_per_s.value,
+            "break_even_bytes_per_s": point.break_even_bytes_per_s,
+            "recompute_full_attention_s": same.recompute_s and same.recompute_s.value,
+            "num_bytes_full_attention": same.num_bytes,
+        }
+
+
+def _columns(name: str, seconds: Estimate | None) -> dict[str, float | None]:
+    if seconds is None:
+        return dict.fromkeys((f"{name}_s", f"{name}_low_s", f"{name}_high_s"))
+    return {f"{name}_s": seconds.value, f"{name}_low_s": seconds.low, f"{name}_high_s": seconds.high}
+
+
+def _crossing_rows(answer: ModelledAnswer, spot: SweetSpot) -> Iterator[dict[str, object]]:
+    for crossing in spot.crossings or (None,):
+        yield {
+            "origin": "modelled",
+            "setting": printable(answer.label),
+            "crossover": NAMES[spot.kind],
+            "verdict": spot.verdict,
+            "load_wins_beyond": crossing and crossing.load_wins_beyond,
+            "tokens": crossing and crossing.tokens.value,
+            "low_tokens": crossing and crossing.tokens.low,
+            "high_tokens": crossing and crossing.tokens.high,
+        }
 
 
 def _format_compared(one: Compared) -> str:
