@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,40 @@ def test_every_column_of_the_tiers_is_explained() -> None:
     names = tier_frame(make_tiers(run, samples, analyse(run, samples))).columns
     said = [re.sub(r"^at_\d+_", "at_<n>_", name) for name in names]
     assert [name for name in said if f"`{name}`" not in section("tiers.csv")] == []
+
+
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")]
+DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
+EXAMPLES = {"kvio/backends/local/pread.py"}  # of CONTRIBUTING: written by the reader
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_of_a_document_leads_somewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"^\[\w+\]: (\S+)$", text, re.MULTILINE)
+    for target in targets:
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        found = path.parent / name if name else path
+        assert found.exists(), target
+        headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in map(_anchor, headings), target
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_of_the_code_that_a_document_names_exists(path: Path) -> None:
+    named = re.findall(
+        r"`((?:bench|kvio|tests|scripts|notebooks)/[\w/.]+\.\w+)`", path.read_text(encoding="utf-8")
+    )
+    assert [name for name in named if not (ROOT / name).exists() and name not in EXAMPLES] == []
+
+
+def test_the_readme_is_short_and_its_lines_fit() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 90
+    assert [line for line in lines if len(line) > 120] == []
