@@ -5,7 +5,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+import typer
 
+from bench.__main__ import VERBS, make_app
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, Point
 from bench.estimate.tiers import make_tiers
@@ -98,6 +100,26 @@ def test_every_file_of_the_code_that_a_document_names_exists(path: Path) -> None
         r"`((?:bench|kvio|tests|scripts|notebooks)/[\w/.]+\.\w+)`", path.read_text(encoding="utf-8")
     )
     assert [name for name in named if not (ROOT / name).exists() and name not in EXAMPLES] == []
+
+
+def _options(verb: str) -> set[str]:
+    command = typer.main.get_command(make_app(verb))
+    assert isinstance(command, typer.core.TyperGroup)
+    verbs = [command.commands[verb], *getattr(command.commands[verb], "commands", {}).values()]
+    return {name for one in verbs for parameter in one.params for name in parameter.opts} | {"--help"}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_option_of_a_command_in_a_document_exists(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    lines = re.findall(r"(?:-m bench|^\.?make|`make) (\w+)([^\n`#]*)", text, re.MULTILINE)
+    used = {
+        (verb, flag)
+        for verb, rest in lines
+        if verb in VERBS
+        for flag in re.findall(r"(?<=[\s\"])--[\w-]+", rest)
+    }
+    assert [(verb, flag) for verb, flag in sorted(used) if flag not in _options(verb)] == []
 
 
 def test_the_readme_is_short_and_its_lines_fit() -> None:
