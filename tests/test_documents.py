@@ -16,6 +16,7 @@ from bench.record.sample import COLUMNS
 from bench.report.frames import summary_frame, tier_frame
 from tests.helpers.commands import ROOT, call_bench
 from tests.helpers.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
+from tests.test_arrows import BELOW
 
 DOC = (ROOT / "docs" / "capacity.md").read_text()
 CUT = "…\n"
@@ -100,6 +101,15 @@ def test_every_file_of_the_code_that_a_document_names_exists(path: Path) -> None
         r"`((?:bench|kvio|tests|scripts|notebooks)/[\w/.]+\.\w+)`", path.read_text(encoding="utf-8")
     )
     assert [name for name in named if not (ROOT / name).exists() and name not in EXAMPLES] == []
+
+
+def test_the_arrows_of_the_document_are_those_that_are_enforced() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (`.*`) \|$", text, re.MULTILINE)
+    shown = {f"bench.{room}": set(re.findall(r"`([\w.]+)`", below)) for room, below in rows}
+    enforced = {room: {name.removeprefix("bench.") for name in below} for room, below in BELOW.items()}
+    assert shown == {room: below for room, below in enforced.items() if room in shown}
+    assert len(shown) == len([room for room in BELOW if room.startswith("bench.")]) - 1  # __main__ takes all
 
 
 def _options(verb: str) -> set[str]:
