@@ -2,9 +2,12 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
+import typer
 
+from bench.__main__ import VERBS, make_app
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, Point
 from bench.estimate.tiers import make_tiers
@@ -13,6 +16,7 @@ from bench.record.sample import COLUMNS
 from bench.report.frames import summary_frame, tier_frame
 from tests.helpers.commands import ROOT, call_bench
 from tests.helpers.tier_sweeps import DISK, MEMORY, make_tier_run, make_tier_samples
+from tests.test_arrows import BELOW
 
 DOC = (ROOT / "docs" / "capacity.md").read_text()
 CUT = "…\n"
@@ -66,3 +70,69 @@ def test_every_column_of_the_tiers_is_explained() -> None:
     names = tier_frame(make_tiers(run, samples, analyse(run, samples))).columns
     said = [re.sub(r"^at_\d+_", "at_<n>_", name) for name in names]
     assert [name for name in said if f"`{name}`" not in section("tiers.csv")] == []
+
+
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")]
+DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
+EXAMPLES = {"kvio/backends/local/pread.py"}  # of CONTRIBUTING: written by the reader
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_of_a_document_leads_somewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"^\[\w+\]: (\S+)$", text, re.MULTILINE)
+    for target in targets:
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        found = path.parent / name if name else path
+        assert found.exists(), target
+        headings = re.findall(r"^#+ (.*)$", found.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in map(_anchor, headings), target
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_of_the_code_that_a_document_names_exists(path: Path) -> None:
+    named = re.findall(
+        r"`((?:bench|kvio|tests|scripts|notebooks)/[\w/.]+\.\w+)`", path.read_text(encoding="utf-8")
+    )
+    assert [name for name in named if not (ROOT / name).exists() and name not in EXAMPLES] == []
+
+
+def test_the_arrows_of_the_document_are_those_that_are_enforced() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (`.*`) \|$", text, re.MULTILINE)
+    shown = {f"bench.{room}": set(re.findall(r"`([\w.]+)`", below)) for room, below in rows}
+    enforced = {room: {name.removeprefix("bench.") for name in below} for room, below in BELOW.items()}
+    assert shown == {room: below for room, below in enforced.items() if room in shown}
+    assert len(shown) == len([room for room in BELOW if room.startswith("bench.")]) - 1  # __main__ takes all
+
+
+def _options(verb: str) -> set[str]:
+    command = typer.main.get_command(make_app(verb))
+    assert isinstance(command, typer.core.TyperGroup)
+    verbs = [command.commands[verb], *getattr(command.commands[verb], "commands", {}).values()]
+    return {name for one in verbs for parameter in one.params for name in parameter.opts} | {"--help"}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_option_of_a_command_in_a_document_exists(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    lines = re.findall(r"(?:-m bench|^\.?make|`make) (\w+)([^\n`#]*)", text, re.MULTILINE)
+    used = {
+        (verb, flag)
+        for verb, rest in lines
+        if verb in VERBS
+        for flag in re.findall(r"(?<=[\s\"])--[\w-]+", rest)
+    }
+    assert [(verb, flag) for verb, flag in sorted(used) if flag not in _options(verb)] == []
+
+
+def test_the_readme_is_short_and_its_lines_fit() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 90
+    assert [line for line in lines if len(line) > 120] == []
