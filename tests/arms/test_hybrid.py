@@ -235,6 +235,16 @@ def test_a_prefix_of_one_token_is_the_first_token_step_alone(stand: Stands) -> N
     assert (outcome.load_fraction, outcome.num_bytes, outcome.flops) == (None, 0, 0.0)
 
 
+def test_the_clock_of_a_hybrid_runs_until_the_device_is_done(
+    stand: Stands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = stand("qwen3")
+    passed: list[float] = []
+    one.hybrid._now_s = lambda: time.monotonic() + sum(passed)
+    monkeypatch.setattr("bench.arms.hybrid.synchronize", lambda device: passed.append(1000.0))
+    assert 1000.0 < one.sample().seconds < 2000.0  # what was waited for before it began is not in it
+
+
 def test_everything_is_poisoned_before(stand: Stands) -> None:
     made = stand("qwen3_next")
     made.hybrid.prepare(CASE)

@@ -263,6 +263,17 @@ def test_one_wrong_byte_in_a_partly_needed_chunk_stops_the_run(make_arm: ArmMake
         arm.run(_case(7))
 
 
+def test_one_wrong_byte_of_a_state_stops_the_run(make_arm: ArmMaker, tmp_path: Path) -> None:
+    arm = make_arm(layout=HYBRID)
+    path = tmp_path / "state-000000.kv"
+    content = bytearray(path.read_bytes())
+    content[9_999] ^= 1  # the last one that belongs to the state
+    path.write_bytes(content)
+    arm.prepare(_case(5))
+    with pytest.raises(VerificationError):
+        arm.run(_case(5))
+
+
 def test_bytes_that_the_step_overwrites_do_not_verify(make_arm: ArmMaker) -> None:
     def step(blocks: KVBlocks, tokens: int) -> float:
         blocks.groups[0][0, 0, 0] ^= 1
@@ -310,6 +321,18 @@ def test_a_simulated_load_takes_what_its_device_takes(make_arm: ArmMaker) -> Non
     )
     arm.prepare(_case(9))
     assert arm.run(_case(9)).seconds == 3.25
+
+
+def test_the_clock_of_a_load_runs_until_the_device_is_done(
+    make_arm: ArmMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[float] = []
+    monkeypatch.setattr("bench.arms.load.synchronize", lambda device: passed.append(2.0))
+    arm = make_arm(now_s=lambda: sum(passed))
+    arm.prepare(_case(9))
+    assert (
+        arm.run(_case(9)).seconds == 2.25
+    )  # a step of 0.25 s; what was waited for before the load is not in it
 
 
 def test_warming_up_reads_other_files_than_the_samples(make_arm: ArmMaker) -> None:

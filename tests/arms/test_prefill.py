@@ -3,7 +3,7 @@ import torch
 
 from bench.arms.model.build import BuiltModel
 from bench.arms.model.kv_cache import CacheMismatchError, CapacityError, sub_layout
-from bench.arms.prefill import Prefill, PrefixTooLongError, draw_tokens, prefill_over
+from bench.arms.prefill import Prefill, PrefixTooLongError, draw_tokens, prefill_over, synchronize
 from kvio.layout.planes import KVLayout, Plane, uniform_layout
 from kvio.loading.blocks import KVBlocks
 from tests.helpers.architectures import CONFIGS, build_small, full_layout, layout_of
@@ -104,6 +104,15 @@ def test_learned_positions_end_and_rotary_ones_do_not() -> None:
     with pytest.raises(PrefixTooLongError, match="opt has learned positions for 64 tokens, not for 65"):
         draw_tokens(build_small("opt"), 65, seed=1)
     assert draw_tokens(build_small("qwen3", layers=[0]), 50_000, seed=1).shape == (1, 50_000)
+
+
+def test_what_is_waited_for_is_this_device_and_then_all_other_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+    monkeypatch.setattr("torch.cuda.synchronize", done.append)
+    monkeypatch.setattr("bench.arms.ranks.wait", lambda: done.append("ranks"))
+    synchronize(torch.device("cuda", 1))
+    synchronize(CPU)
+    assert done == [torch.device("cuda", 1), "ranks", "ranks"]
 
 
 def test_tokens_are_seeded_and_not_all_equal() -> None:

@@ -68,6 +68,30 @@ def test_a_few_layers_are_scaled_to_the_real_depth() -> None:
     assert (outcome.measured_layers, outcome.total_layers) == (2, 4)
 
 
+def test_a_warm_up_runs_every_depth_once_and_once_more_to_see_its_kernel() -> None:
+    _, prefill, clock = set_up("qwen3", layers=[0, 1])
+    arm = RecomputeArm(prefill, now_s=clock.now_s, flops=flops)
+    arm.warm_up(Case("recompute", "r", 20))
+    assert clock.tokens == [20] * 4
+    arm.warm_up(Case("recompute", "r", 20))
+    assert clock.tokens == [20] * 6
+
+
+def test_every_clock_runs_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    built, prefill, clock = set_up("qwen3")
+
+    def finish(device: torch.device) -> None:
+        clock.now += 8.0
+
+    for module in ("recompute", "prefill", "gemm"):
+        monkeypatch.setattr(f"bench.arms.{module}.synchronize", finish)
+    recompute = RecomputeArm(prefill, now_s=clock.now_s, flops=flops)
+    assert recompute.run(Case("recompute", "r", 20)).seconds == 10.5
+    assert FirstTokenStep(prefill, now_s=clock.now_s).time(20) == 10.5
+    gemm = GemmArm([(4, 8)], dtype=built.dtype, device=CPU, now_s=clock.now_s)
+    assert gemm.run(Case("gemm", "gemm", 20)).seconds == 8.5
+
+
 def test_layers_of_several_kinds_are_scaled_each_by_its_own_count() -> None:
     _, prefill, clock = set_up("gemma3", layers=[0, 1, 5])
     outcome = RecomputeArm(prefill, now_s=clock.now_s, flops=flops).run(Case("recompute", "r", 20))
@@ -100,6 +124,7 @@ def test_the_first_token_step_runs_one_token_and_is_scaled_too() -> None:
     prefill.cache.randomize(0)
     assert FirstTokenStep(prefill, now_s=clock.now_s).time(33) == 2.5
     assert set(clock.tokens) == {1}
+    assert prefill.cache.get_seq_length() == 32  # the tokens that it attends to besides its own
     tokens = draw_tokens(built, 33, seed=4)
     expected = prefill.forward(tokens)
     logits = FirstTokenStep(prefill, now_s=clock.now_s).logits(tokens)

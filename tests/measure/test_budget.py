@@ -66,6 +66,12 @@ def test_arms_of_one_length_are_neighbours_in_both_orders() -> None:
     assert firsts == {"recompute", "load"}
 
 
+def test_any_length_may_be_the_first_of_a_pass() -> None:
+    wanted = {0: 1, 1: 1, 2: 1}
+    passes = [shuffle_round(_groups([64, 128, 256]), num_samples=wanted, seed=seed)[0] for seed in range(20)]
+    assert {one.groups[0][0].prefix_tokens for one in passes} == {64, 128, 256}
+
+
 def test_the_same_seed_gives_the_same_order_and_another_seed_another() -> None:
     groups = _groups([64, 128, 256, 512, 1024])
     wanted = {index: 2 for index in range(5)}

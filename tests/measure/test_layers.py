@@ -111,6 +111,23 @@ def test_a_round_builds_the_layers_that_it_is_told(plan: Plan) -> None:
         list(worker._measure(replace(job, layers=None), clock))
 
 
+def test_every_round_has_weights_and_tokens_of_its_own(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def open_nothing(setup: ResolvedPlan, *, seed: int, **settings: object) -> None:
+        seeds.append(seed)
+        raise MemoryShortError("enough is known")
+
+    monkeypatch.setattr(worker, "open_model_session", open_nothing)
+    passes = (Pass(((Case("recompute", "recompute", 64),),)),)
+    for plan_seed in (0, 1):
+        for number in range(3):
+            job = RoundJob(plan, number, passes, 0.0, 60.0, seed=plan_seed, layers=SOME.indices)
+            with pytest.raises(MemoryShortError):
+                list(worker._measure(job, VirtualClock()))
+    assert len(set(seeds)) == 6
+
+
 def test_layers_that_no_longer_fit_are_one_clear_line(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     _give(monkeypatch, 2**19)
     with pytest.raises(MemoryShortError) as caught:

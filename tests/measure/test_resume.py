@@ -156,6 +156,14 @@ def test_what_a_failed_part_left_out_is_measured_again_and_no_longer_said(tmp_pa
     assert {s.case.prefix_tokens for s in read_samples(folder)[0] if s.round == 1} == {512, 2048}
 
 
+def test_time_that_an_earlier_part_took_is_not_given_again(tmp_path: Path) -> None:
+    folder = _stopped(tmp_path)
+    resume_sweep(folder, data_dir=tmp_path, hooks=_hooks())
+    samples, _ = read_samples(folder)
+    spent_s = max(sample.started_s for sample in samples if sample.round == 0)
+    assert min(sample.started_s for sample in samples if sample.round == 1) >= spent_s > 0
+
+
 def test_a_complete_sweep_is_gone_on_with_where_it_gets_a_longer_budget(tmp_path: Path) -> None:
     nothing = Notice(kind="nothing_measured", detail="the budget of 180 s ended before the first sample")
     folder = _stopped(tmp_path, state="complete", notices=(nothing,))

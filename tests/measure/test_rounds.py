@@ -1,6 +1,7 @@
 """The rounds of a sweep, on a virtual clock and simulated arms."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from bench.measure.processes.messages import (
     SeriesFailed,
 )
 from bench.measure.processes.source import SimulatedSource, Source
-from bench.measure.rounds import MeasureError, Rounds
+from bench.measure.rounds import MeasureError, Rounds, plan_round
 from bench.measure.worker.sampling import measure_passes
 from bench.record.plan import Plan, SimulationSpec
 from bench.record.progress import End, Progress
@@ -220,6 +221,73 @@ def test_of_several_ranks_a_read_that_fails_is_the_end() -> None:
     arms = {"recompute": _Arm(Outcome(seconds=1.0)), "s3/best": _Arm(KVIOError("no answer"))}
     with pytest.raises(KVIOError, match="no answer"):
         list(measure_passes(_job(num_ranks=2), arms, clock=VirtualClock()))
+
+
+class _LoggingArm:
+    """Writes down what is asked of it; preparing takes 10 s, anything else 1 s."""
+
+    def __init__(self, clock: VirtualClock, log: list[tuple[str, str]]) -> None:
+        self._clock, self._log = clock, log
+
+    def _note(self, what: str, case: Case, seconds: float) -> None:
+        self._log.append((what, case.series))
+        self._clock.advance(seconds)
+
+    def warm_up(self, case: Case) -> None:
+        self._note("warm_up", case, 1.0)
+
+    def prepare(self, case: Case) -> None:
+        self._note("prepare", case, 10.0)
+
+    def run(self, case: Case) -> Outcome:
+        self._note("run", case, 1.0)
+        return Outcome(seconds=1.0)
+
+    def close(self) -> None: ...
+
+
+def test_every_case_is_warmed_up_once_a_round_and_prepared_before_its_clock_starts() -> None:
+    clock, log = VirtualClock(), list[tuple[str, str]]()
+    arm = _LoggingArm(clock, log)
+    one_pass = Pass(((Case("recompute", "recompute", 100), Case("load", "s3/best", 100)),))
+    job = replace(_job(), passes=(one_pass, one_pass), deadline_s=99.0)
+    told = list(measure_passes(job, {"recompute": arm, "s3/best": arm}, clock=clock))
+    timed = [(what, series) for series in ("recompute", "s3/best") for what in ("warm_up", "prepare", "run")]
+    assert log == timed + [step for step in timed if step[0] != "warm_up"]
+    assert [message.sample.started_s for message in told if isinstance(message, SampleTaken)] == [
+        11.0,
+        23.0,
+        34.0,
+        45.0,
+    ]
+
+
+def test_a_length_that_would_end_after_the_deadline_is_not_begun() -> None:
+    clock, log = VirtualClock(), list[tuple[str, str]]()
+    cases = [Case("recompute", "recompute", length) for length in (100, 400, 200)]
+    job = replace(
+        _job(),
+        passes=(Pass(tuple((case,) for case in cases)),),
+        expected_s={case: case.prefix_tokens / 10 for case in cases},
+        deadline_s=36.0,
+    )
+    told = list(measure_passes(job, {"recompute": _LoggingArm(clock, log)}, clock=clock))
+    # 12 s are over when the longest would begin, and 36 s are not when the other has begun
+    assert [m.sample.case.prefix_tokens for m in told if isinstance(m, SampleTaken)] == [100, 200]
+
+
+def test_every_round_has_an_order_of_its_own_and_the_same_seed_gives_it_again() -> None:
+    def orders() -> list[tuple[Pass, ...]]:
+        rounds = make_rounds(VirtualClock(), budget_s=600.0, num_samples=5)
+        found = []
+        for rounds.next_round in range(4):
+            job = plan_round(rounds, (100, 200, 400), left_s=600.0)
+            assert job is not None
+            found.append(job.passes)
+        return found
+
+    assert len(set(orders())) == 4
+    assert orders() == orders()
 
 
 def _stopped_after(tmp_path: Path, *messages: Message) -> list[tuple[str, str, bool]]:
