@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.arms.read_evidence import KernelEvidence
+from bench.arms.read_evidence import ReadEvidence
 from kvio.backends import BACKENDS, BackendKind
 from kvio.backends.config import BackendConfig
 from kvio.backends.local.file_handles import MAX_OPEN_FILES
@@ -480,7 +480,7 @@ def test_a_load_brings_every_token_and_its_data_path_is_proved(tmp_path: Path, v
         for path in paths:
             evict(path)
         assert sum(resident_bytes(path) or 0 for path in paths) == 0
-        evidence = KernelEvidence(storage, variant.kind.read_path)
+        evidence = ReadEvidence(storage, read_path=variant.kind.read_path)
         before = evidence.read_counters()
         split = loader.load(blocks, jobs)
         moved = evidence.read_counters().moved_since(before)
