@@ -19,16 +19,21 @@ from kvio.backends.local.uring import MAX_IN_FLIGHT, UringBackend, try_uring
 from kvio.backends.local.virtual import NullReader, SimulatedReader
 from kvio.backends.mooncake.mooncake_backend import MAX_IN_FLIGHT as MOONCAKE_IN_FLIGHT
 from kvio.backends.mooncake.mooncake_backend import READS_AT_ONCE as MOONCAKE_AT_ONCE
-from kvio.backends.mooncake.mooncake_backend import MooncakeBackend
+from kvio.backends.mooncake.mooncake_backend import MooncakeBackend, try_mooncake
 from kvio.backends.mooncake.mooncake_client import OPTIONS as MOONCAKE_OPTIONS
 from kvio.backends.mooncake.mooncake_client import read_mooncake
 from kvio.backends.mooncake.mooncake_placement import MooncakeDepot
-from kvio.backends.mooncake.mooncake_selftest import probe_store
 from kvio.backends.nixl.nixl_backend import MAX_IN_FLIGHT as NIXL_IN_FLIGHT
 from kvio.backends.nixl.nixl_backend import READS_AT_ONCE as NIXL_AT_ONCE
-from kvio.backends.nixl.nixl_backend import make_gds, make_objects, make_posix
+from kvio.backends.nixl.nixl_backend import (
+    make_gds,
+    make_objects,
+    make_posix,
+    try_gds_plugin,
+    try_nixl,
+    try_objects,
+)
 from kvio.backends.nixl.nixl_plugin import POSIX_OPTIONS
-from kvio.backends.nixl.nixl_selftest import probe_gds, probe_obj, probe_posix
 from kvio.backends.placement import Placement
 from kvio.backends.s3.bucket import OPTIONS as BUCKET_OPTIONS
 from kvio.backends.s3.bucket import read_address
@@ -144,7 +149,7 @@ BACKENDS: dict[str, BackendKind] = {
         most_in_flight=NIXL_IN_FLIGHT,
         reads_at_once=NIXL_AT_ONCE,
         options=POSIX_OPTIONS,
-        probe=probe_posix,
+        probe=try_nixl,
     ),
     "nixl-gds": BackendKind(
         "files into a GPU, NIXL's GDS_MT plugin",
@@ -155,7 +160,7 @@ BACKENDS: dict[str, BackendKind] = {
         most_in_flight=NIXL_IN_FLIGHT,
         reads_at_once=NIXL_AT_ONCE,
         needs_gpu=True,
-        probe=probe_gds,
+        probe=try_gds_plugin,
     ),
     "nixl-obj": BackendKind(
         "objects of an S3 server, NIXL's OBJ plugin",
@@ -167,7 +172,7 @@ BACKENDS: dict[str, BackendKind] = {
         options=BUCKET_OPTIONS,
         depot=ObjectDepot,
         server=read_address,
-        probe=probe_obj,
+        probe=try_objects,
     ),
     "mooncake": BackendKind(
         "objects of a Mooncake store, a batch at a time in each thread",
@@ -179,7 +184,7 @@ BACKENDS: dict[str, BackendKind] = {
         options=MOONCAKE_OPTIONS,
         depot=MooncakeDepot,
         server=read_mooncake,
-        probe=probe_store,
+        probe=try_mooncake,
     ),
     "gds": BackendKind(
         "files, by cuFile or kvikio into the GPU",

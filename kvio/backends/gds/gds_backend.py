@@ -13,7 +13,7 @@ from kvio.backends.gds.gds_process import Configuration, GdsProcess, join_proces
 from kvio.backends.gds.registration import REGISTRATIONS
 from kvio.backends.local.file_handles import SHARED
 from kvio.backends.local.posix import require_aligned
-from kvio.backends.selftest import try_reading
+from kvio.backends.selftest_process import try_reading
 from kvio.protocol import (
     Arrival,
     DeviceTarget,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kvio.backends.config import BackendConfig
 from kvio.backends.placement import Placement
-from kvio.backends.selftest import try_reading
+from kvio.backends.selftest_process import try_reading
 from kvio.protocol import NO_LIMIT, Backend, Unavailable
 
 MAX_IN_FLIGHT = 64  # jobs of one thread; more than two keep no link busier

@@ -10,7 +10,7 @@ from kvio.backends.config import BackendConfig
 from kvio.backends.local.file_handles import MAX_OPEN_FILES, OpenedFiles
 from kvio.backends.local.io_uring import Completion, Ring
 from kvio.backends.local.posix import MAX_CALL_BYTES, require_aligned, require_going_on
-from kvio.backends.selftest import try_reading
+from kvio.backends.selftest_process import try_reading
 from kvio.protocol import (
     Arrival,
     HostTarget,

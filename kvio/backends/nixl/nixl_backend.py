@@ -9,7 +9,7 @@ Finds reads that are said to be done and are not: a random mark at the end of ea
 import errno
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from kvio.backends.config import BackendConfig
 from kvio.backends.local.file_handles import OpenedFiles
 from kvio.backends.local.posix import require_aligned
 from kvio.backends.nixl.nixl_plugin import (
+    INSTALL,
     SEEN_OF,
     Plugin,
     count_traces,
@@ -30,7 +31,9 @@ from kvio.backends.nixl.nixl_plugin import (
 )
 from kvio.backends.s3.bucket import Bucket, read_address
 from kvio.backends.s3.object_placement import object_key
-from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
+from kvio.backends.s3.s3_backend import probe_objects
+from kvio.backends.selftest_process import try_reading
+from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target, Unavailable
 
 MARK = secrets.token_bytes(16)  # of this process: that stored bytes end in it by chance does not happen
 
@@ -55,6 +58,8 @@ def find_marked(reads: Sequence[Read], view: memoryview) -> Read | None:
 
 MAX_IN_FLIGHT = 64  # jobs
 READS_AT_ONCE = NO_LIMIT
+QUEUE_REMEDY = "another --option queue=, or --backend posix"
+GPU_REMEDY = "a machine with an NVIDIA GPU, a CUDA torch, and GPUDirect Storage"
 NAMES: dict[Plugin, str] = {"POSIX": "nixl", "GDS_MT": "nixl-gds", "OBJ": "nixl-obj"}
 
 
@@ -319,3 +324,29 @@ class NixlBackend:
 make_posix = partial(NixlBackend, plugin="POSIX")
 make_gds = partial(NixlBackend, plugin="GDS_MT")
 make_objects = partial(NixlBackend, plugin="OBJ")
+
+
+def try_nixl(
+    directory: Path, options: Mapping[str, str], *, plugin: Plugin = "POSIX", remedy: str = QUEUE_REMEDY
+) -> Unavailable | None:
+    """Why the plugin cannot read; None where it can.
+
+    NIXL lists plugins that cannot load, and creates backends that cannot read: only a transfer is proof.
+    """
+    try:
+        load_nixl()
+    except KVIOError:
+        return Unavailable("nixl is not installed", INSTALL)
+    return try_reading(NAMES[plugin], directory, options, remedy=remedy)
+
+
+try_gds_plugin = partial(try_nixl, plugin="GDS_MT", remedy=GPU_REMEDY)
+
+
+def try_objects(directory: Path, options: Mapping[str, str]) -> Unavailable | None:
+    """Why the OBJ plugin cannot read; None where it can.  obstore uploads the objects."""
+    try:
+        load_nixl()
+    except KVIOError:
+        return Unavailable("nixl is not installed", INSTALL)
+    return probe_objects(directory, options, backend="nixl-obj") or try_nixl(directory, options, plugin="OBJ")

@@ -25,7 +25,7 @@ from kvio.backends.config import BackendConfig
 from kvio.backends.local.file_handles import MAX_OPEN_FILES
 from kvio.backends.local.hostmem_pinned import PinnedMemory
 from kvio.backends.placement import Placement
-from kvio.backends.selftest import TRIAL_FAILED
+from kvio.backends.selftest_process import TRIAL_FAILED
 from kvio.evidence.cold_evidence import prove_cache_state, prove_data_path
 from kvio.evidence.page_cache import evict, resident_bytes
 from kvio.evidence.storage_device import describe_storage
