@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvio.backends.config import BackendConfig
+from kvio.backends.config import BackendConfig, BackendKind
 from kvio.backends.mooncake.mooncake_client import (
     INSTALL,
     INVALID,
     NOT_FOUND,
     NOTHING_UNDER_WAY,
+    OPTIONS,
     is_installed,
     read_mooncake,
     say,
     shared_client,
 )
 from kvio.backends.mooncake.mooncake_master import find_master
-from kvio.backends.mooncake.mooncake_placement import Keys, Placed
+from kvio.backends.mooncake.mooncake_placement import Keys, MooncakeDepot, Placed
 from kvio.backends.s3.bucket import ObjectError
 from kvio.backends.selftest_process import try_reading
 from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target, Unavailable
@@ -203,3 +204,15 @@ def try_mooncake(directory: Path, options: Mapping[str, str]) -> Unavailable | N
     if not is_installed():
         return Unavailable("mooncake is not installed", INSTALL)
     return try_reading("mooncake", directory, options, remedy=REMEDY)
+
+
+MOONCAKE = BackendKind(
+    "objects of a Mooncake store, a batch at a time in each thread",
+    MooncakeBackend,
+    most_in_flight=MAX_IN_FLIGHT,
+    reads_at_once=READS_AT_ONCE,
+    options=OPTIONS,
+    depot=MooncakeDepot,
+    server=read_mooncake,
+    probe=try_mooncake,
+)

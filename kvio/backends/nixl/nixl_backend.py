@@ -15,11 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvio.backends.config import BackendConfig
+from kvio.backends.config import BackendConfig, BackendKind
 from kvio.backends.local.file_handles import OpenedFiles
 from kvio.backends.local.posix import require_aligned
 from kvio.backends.nixl.nixl_plugin import (
     INSTALL,
+    POSIX_OPTIONS,
     SEEN_OF,
     Plugin,
     count_traces,
@@ -29,8 +30,9 @@ from kvio.backends.nixl.nixl_plugin import (
     plugin_parameters,
     read_queue,
 )
+from kvio.backends.s3.bucket import OPTIONS as BUCKET_OPTIONS
 from kvio.backends.s3.bucket import Bucket, read_address
-from kvio.backends.s3.object_placement import object_key
+from kvio.backends.s3.object_placement import ObjectDepot, object_key
 from kvio.backends.s3.s3_backend import probe_objects
 from kvio.backends.selftest_process import try_reading
 from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target, Unavailable
@@ -321,11 +323,6 @@ class NixlBackend:
         self._agent = None  # its queue goes with it
 
 
-make_posix = partial(NixlBackend, plugin="POSIX")
-make_gds = partial(NixlBackend, plugin="GDS_MT")
-make_objects = partial(NixlBackend, plugin="OBJ")
-
-
 def try_nixl(
     directory: Path, options: Mapping[str, str], *, plugin: Plugin = "POSIX", remedy: str = QUEUE_REMEDY
 ) -> Unavailable | None:
@@ -340,9 +337,6 @@ def try_nixl(
     return try_reading(NAMES[plugin], directory, options, remedy=remedy)
 
 
-try_gds_plugin = partial(try_nixl, plugin="GDS_MT", remedy=GPU_REMEDY)
-
-
 def try_objects(directory: Path, options: Mapping[str, str]) -> Unavailable | None:
     """Why the OBJ plugin cannot read; None where it can.  obstore uploads the objects."""
     try:
@@ -350,3 +344,32 @@ def try_objects(directory: Path, options: Mapping[str, str]) -> Unavailable | No
     except KVIOError:
         return Unavailable("nixl is not installed", INSTALL)
     return probe_objects(directory, options, backend="nixl-obj") or try_nixl(directory, options, plugin="OBJ")
+
+
+NIXL = BackendKind(
+    "files, NIXL's POSIX plugin",
+    partial(NixlBackend, plugin="POSIX"),
+    most_in_flight=MAX_IN_FLIGHT,
+    reads_at_once=READS_AT_ONCE,
+    options=POSIX_OPTIONS,
+    probe=try_nixl,
+)
+NIXL_GDS = BackendKind(
+    "files into a GPU, NIXL's GDS_MT plugin",
+    partial(NixlBackend, plugin="GDS_MT"),
+    into="device",
+    most_in_flight=MAX_IN_FLIGHT,
+    reads_at_once=READS_AT_ONCE,
+    needs_gpu=True,
+    probe=partial(try_nixl, plugin="GDS_MT", remedy=GPU_REMEDY),
+)
+NIXL_OBJ = BackendKind(
+    "objects of an S3 server, NIXL's OBJ plugin",
+    partial(NixlBackend, plugin="OBJ"),
+    most_in_flight=MAX_IN_FLIGHT,
+    reads_at_once=READS_AT_ONCE,
+    options=BUCKET_OPTIONS,
+    depot=ObjectDepot,
+    server=read_address,
+    probe=try_objects,
+)
