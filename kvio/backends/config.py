@@ -1,15 +1,17 @@
-"""What a backend is told when it is made."""
+"""What a backend is, and the settings that it is made with."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from kvio.backends.placement import Placement
+from kvio.evidence.gds_path import PathCounters
 from kvio.file_ranges import Span, SpanMap, whole_files
-from kvio.protocol import KVIOError
+from kvio.protocol import Backend, KVIOError, ServerAddress, Unavailable
 
 
 @dataclass(slots=True)
@@ -121,3 +123,40 @@ class BackendConfig:
     directory: Path | None = None
     packed_bytes: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+Probe = Callable[[Path, Mapping[str, str]], Unavailable | None]
+
+
+def is_part_of_python(directory: Path, options: Mapping[str, str]) -> None:
+    """The probe of backends that need nothing but Linux and Python."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendKind:
+    """What a backend reads and what it can do; each backend's file ends with its own."""
+
+    meaning: str  # what it reads, in a few words
+    make: Callable[[BackendConfig], Backend]  # a backend for one thread
+    moves_bytes: bool = True  # False: nothing arrives, so there is nothing to copy or to verify
+    from_storage: bool = True  # the bytes come from storage at the time of the read
+    into: Literal["host", "device"] = "host"  # its targets: bounce buffers in host memory, or device memory
+    most_in_flight: int = 1  # jobs in flight of one thread; 1 where queue depth comes from threads
+    reads_at_once: int | None = None  # `Backend.reads_at_once`
+    options: Mapping[str, str] = field(default_factory=dict)  # name to meaning
+    # where the chunks lie, given the options and the directory of the files; None reads the files
+    depot: Callable[[Mapping[str, str], Path], Placement] | None = None
+    # address, given the options, of the server that sends the bytes; None where they are read here
+    server: Callable[[Mapping[str, str]], ServerAddress] | None = None
+    needs_gpu: bool = False  # it cannot be measured where the device is the CPU
+    # the counters of its own libraries, where the kernel's do not tell its data paths apart
+    read_path: Callable[[], PathCounters | None] = lambda: None
+    probe: Probe = (
+        is_part_of_python  # why it cannot read in this directory with these options; None where it can
+    )
+
+    @property
+    def on_server(self) -> bool:
+        """Whether a server sends the bytes."""
+        return self.server is not None

@@ -1,50 +1,109 @@
-"""Tries a backend on a real file in a process of its own, which may hang or die without harm."""
+"""Self-test of a backend: write a small file, place it where the backend needs that, read it back and compare.
+
+    python -m kvio.backends.selftest NAME DIRECTORY OPTIONS
+
+The last line printed is null, or `{"reason": …, "remedy": …}`.
+"""
 
 import json
-import signal
-import subprocess
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from kvio.child_process import own_environment
-from kvio.protocol import Unavailable
-from kvio.store import scratch
+from kvio.backends import BackendKind, find_backend
+from kvio.backends.config import BackendConfig
+from kvio.backends.placement import Placement
+from kvio.backends.selftest_process import TRIAL_FAILED
+from kvio.protocol import (
+    DeviceTarget,
+    HostTarget,
+    KVIOError,
+    Read,
+    Target,
+    Unavailable,
+    UnavailableError,
+    make_host_target,
+)
 
-LIMIT_S = 30.0  # a slow file system and a busy machine included; a read takes milliseconds
-TRIAL_FAILED = "a trial read failed"  # though nothing forbade it: a fault of ours or of a library
+TRIAL_BYTES = 1 << 20
 
 
-def try_reading(name: str, directory: Path, options: Mapping[str, str], *, remedy: str) -> Unavailable | None:
-    """Whether the backend reads back what was written into `directory`; None when it does.
+def read_back(name: str, directory: Path, options: Mapping[str, str]) -> None:
+    """Write a file of random bytes into `directory`, which the caller removes, and read it in two halves.
 
-    Args:
-        name: key of `kvio.backends.BACKENDS`.
-        directory: where files will lie.
-        options: of the backend.
-        remedy: what to try where the trial itself does not know.
+    Raises:
+        UnavailableError: the chunks cannot be placed, or the device is missing.
+        KVIOError: the file cannot be read, or other bytes came back.
     """
-    try:
-        # ours, so that a trial that is killed leaves nothing
-        with scratch.open_scratch(directory, prefix=scratch.TRIAL_PREFIX) as folder:
-            arguments = [name, str(folder), json.dumps(dict(options))]
-            return run_trial(
-                [sys.executable, "-m", "kvio.backends.selftest_process", *arguments], remedy=remedy
-            )
-    except (OSError, scratch.ScratchError) as error:
-        return Unavailable(f"no file to try it on: {error}", "another --data-dir")
+    kind, content = find_backend(name), os.urandom(TRIAL_BYTES)
+    path, half = directory / "file", TRIAL_BYTES // 2
+    path.write_bytes(content)
+    with ExitStack() as stack:
+        depot = _place(kind, path, options, stack=stack)
+        target = make_host_target(TRIAL_BYTES) if kind.into == "host" else _device_target(kind)
+        setting = BackendConfig(depot=depot, directory=directory, options=options)
+        backend = stack.enter_context(closing(kind.make(setting)))
+        backend.attach([target])
+        backend.open(path)
+        backend.submit(0, [Read(path, 0, half, 0), Read(path, half, half, half)], target)
+        backend.wait()
+    if _content(target) != content:
+        raise KVIOError(f"{name} returned other bytes than were written")
 
 
-def run_trial(command: Sequence[str], *, remedy: str, limit_s: float = LIMIT_S) -> Unavailable | None:
-    """Run a trial, which prints null, or `{"reason": …, "remedy": …}`, as its last line; None when all is well."""
+def _place(
+    kind: BackendKind, path: Path, options: Mapping[str, str], *, stack: ExitStack
+) -> Placement | None:
+    """The placement of the file; `stack` removes it."""
+    if kind.depot is None:
+        return None
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=own_environment())
-    except subprocess.TimeoutExpired:
-        return Unavailable(f"a trial read did not end within {limit_s:g} s", remedy)
-    if done.returncode < 0:
-        return Unavailable(f"a trial read died of {signal.Signals(-done.returncode).name}", remedy)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return Unavailable(f"{TRIAL_FAILED}: {last}", remedy)
-    said = json.loads(done.stdout.splitlines()[-1])
-    return None if said is None else Unavailable(said["reason"], said["remedy"] or remedy)
+        depot = kind.depot(options, path.parent)
+        stack.callback(depot.withdraw)
+        depot.begin()  # marks it, so that a later run removes what a killed trial left
+        depot.place([path])
+    except UnavailableError:
+        raise
+    except KVIOError as error:
+        reason, _, remedy = str(error).rpartition("; ")
+        why = Unavailable(reason, remedy.removeprefix("try ")) if reason else Unavailable(remedy, "")
+        raise UnavailableError(why) from error
+    return depot
+
+
+def _device_target(kind: BackendKind) -> DeviceTarget:
+    import torch  # takes seconds, which other trials need not wait for
+
+    from kvio.loading.transfer_gpu import make_staging
+
+    if kind.needs_gpu and not torch.cuda.is_available():
+        raise UnavailableError(Unavailable("torch finds no GPU", ""))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return DeviceTarget(0, make_staging(TRIAL_BYTES, device))
+
+
+def _content(target: Target) -> bytes:
+    if isinstance(target, HostTarget):
+        return bytes(target.view)
+    return target.tensor.cpu().numpy().tobytes()
+
+
+def main(name: str, directory: str, options: str) -> None:
+    """Print null where the backend reads, else reason and remedy."""
+    said: dict[str, str | None] | None = None
+    try:
+        read_back(name, Path(directory), json.loads(options))
+    except UnavailableError as error:
+        said = {"reason": error.why.reason, "remedy": error.why.remedy}
+    except KVIOError as error:
+        said = {"reason": f"{TRIAL_FAILED}: {' '.join(str(error).split())}", "remedy": None}
+    except OSError as error:
+        said = {"reason": f"{directory}: {error.strerror}", "remedy": None}
+    print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    os._exit(0)  # threads of a library must not keep the process

@@ -1,74 +1,48 @@
-"""The process of a trial (`kvio.backends.selftest`): writes a small file, and reads it back through one backend."""
+"""Starts the self-test of a backend in a process of its own, which may hang or die without harm."""
 
 import json
-import os
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kvio.backends import find_backend
-from kvio.backends.config import BackendConfig
-from kvio.backends.selftest import TRIAL_FAILED
-from kvio.protocol import DeviceTarget, HostTarget, KVIOError, Read, UnavailableError, make_host_target
+from kvio.child_process import own_environment
+from kvio.protocol import Unavailable
+from kvio.store import scratch
 
-TRIAL_BYTES = 65_536
+LIMIT_S = 30.0  # for a slow file system on a busy machine; a read takes milliseconds
+TRIAL_FAILED = "a trial read failed"  # a fault of ours or of a library, not of the machine
 
 
-def read_back(name: str, directory: Path, options: Mapping[str, str]) -> None:
-    """Write a file of random bytes into `directory`, which the caller removes, and read it in two halves.
+def try_reading(name: str, directory: Path, options: Mapping[str, str], *, remedy: str) -> Unavailable | None:
+    """Why the backend cannot read what was written into `directory`; None when it can.
 
-    Raises:
-        KVIOError: it cannot be read, or other bytes came back.
+    Args:
+        name: key of `kvio.backends.BACKENDS`.
+        directory: of the chunk files.
+        options: of the backend.
+        remedy: what to try where the self-test names nothing.
     """
-    kind, content = find_backend(name), os.urandom(TRIAL_BYTES)
-    path, half = directory / "file", TRIAL_BYTES // 2
-    path.write_bytes(content)
-    target = make_host_target(TRIAL_BYTES) if kind.into == "host" else _device_target()
-    with ExitStack() as stack:
-        depot = None if kind.depot is None else kind.depot(options, directory)
-        if depot is not None:
-            stack.callback(depot.withdraw)
-            depot.begin()
-            depot.place([path])
-        setting = BackendConfig(depot=depot, directory=directory, options=options)
-        backend = stack.enter_context(closing(kind.make(setting)))
-        backend.attach([target])
-        backend.open(path)
-        backend.submit(0, [Read(path, 0, half, 0), Read(path, half, half, half)], target)
-        backend.wait()
-    if _content(target) != content:
-        raise KVIOError(f"{name} brought other bytes than were written")
-
-
-def _device_target() -> DeviceTarget:
-    import torch  # takes seconds, which other trials need not wait for
-
-    from kvio.loading.transfer_gpu import make_staging
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return DeviceTarget(0, make_staging(TRIAL_BYTES, device))
-
-
-def _content(target: HostTarget | DeviceTarget) -> bytes:
-    if isinstance(target, HostTarget):
-        return bytes(target.view)
-    return target.tensor.cpu().numpy().tobytes()
-
-
-def main(name: str, directory: str, options: str) -> None:
-    """Print null where reading works, else why not."""
-    said: dict[str, str | None] | None = None
     try:
-        read_back(name, Path(directory), json.loads(options))
-    except UnavailableError as error:
-        said = {"reason": error.why.reason, "remedy": error.why.remedy}
-    except KVIOError as error:
-        said = {"reason": f"{TRIAL_FAILED}: {error}", "remedy": None}
-    except OSError as error:
-        said = {"reason": f"{directory}: {error.strerror}", "remedy": None}
-    print(json.dumps(said))
+        # ours, so that a trial that is killed leaves nothing
+        with scratch.open_scratch(directory, prefix=scratch.TRIAL_PREFIX) as folder:
+            arguments = [name, str(folder), json.dumps(dict(options))]
+            return run_trial([sys.executable, "-m", "kvio.backends.selftest", *arguments], remedy=remedy)
+    except (OSError, scratch.ScratchError) as error:
+        return Unavailable(f"no file to try it on: {error}", "another --data-dir")
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def run_trial(command: Sequence[str], *, remedy: str, limit_s: float = LIMIT_S) -> Unavailable | None:
+    """Run a command whose last line is null, or `{"reason": …, "remedy": …}`; None where it is null."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=own_environment())
+    except subprocess.TimeoutExpired:
+        return Unavailable(f"a trial read did not end within {limit_s:g} s", remedy)
+    if done.returncode < 0:
+        return Unavailable(f"a trial read died of {signal.Signals(-done.returncode).name}", remedy)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return Unavailable(f"{TRIAL_FAILED}: {last}", remedy)
+    said = json.loads(done.stdout.splitlines()[-1])
+    return None if said is None else Unavailable(said["reason"], said["remedy"] or remedy)

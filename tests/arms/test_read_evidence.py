@@ -11,7 +11,7 @@ import torch
 import bench.arms.read_evidence
 from bench.arms.chunk_reading import LoadSettings
 from bench.arms.load import LoadArm
-from bench.arms.read_evidence import KernelEvidence
+from bench.arms.read_evidence import ReadEvidence
 from bench.record.sample import Case, Outcome
 from kvio.backends.config import HostMemory
 from kvio.evidence.cold_evidence import EvidenceError
@@ -46,7 +46,7 @@ def open_arm() -> Iterator[Opener]:
             make_blocks=lambda tokens: KVBlocks(LAYOUT, tokens, torch.device("cpu")),
             device=torch.device("cpu"),
             now_s=time.monotonic,
-            evidence=KernelEvidence(describe_storage(folder)),
+            evidence=ReadEvidence(describe_storage(folder)),
             first_token=None,
         )
         arms.append(arm)

@@ -13,7 +13,7 @@ from bench.machine.doctor.examine import try_backend
 from bench.measure.setup import drop_unavailable_backends
 from bench.record.plan import LoadSpec, Plan, PlanError
 from kvio.backends import BACKENDS
-from kvio.backends.selftest import run_trial
+from kvio.backends.selftest_process import run_trial
 from kvio.errors import UserError
 from kvio.protocol import Unavailable
 

@@ -16,7 +16,7 @@ from bench.arms.model.build import BuiltModel, build_model
 from bench.arms.model.kv_cache import sub_layout
 from bench.arms.model.memory import keep_freed_memory
 from bench.arms.prefill import FirstTokenStep, Prefill, prefill_over
-from bench.arms.read_evidence import KernelEvidence, ReadEvidence, ServerEvidence
+from bench.arms.read_evidence import ReadEvidence
 from bench.arms.recompute import RecomputeArm
 from bench.measure.conditions.object_server import find_server
 from bench.measure.setup import GEMM, RECOMPUTE, LoadSeries, ResolvedPlan, name_hybrid
@@ -192,8 +192,8 @@ def evidence_of(load: LoadSeries, directory: Path) -> ReadEvidence:
     if server is None:
         with os_errors_as_store_errors(directory):
             storage = describe_storage(directory)
-        return KernelEvidence(storage, find_backend(load.spec.backend).read_path)
-    return ServerEvidence(server.interface.bytes_per_s)
+        return ReadEvidence(storage, read_path=find_backend(load.spec.backend).read_path)
+    return ReadEvidence(None, server_bytes_per_s=server.interface.bytes_per_s)
 
 
 def make_arms(

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvio.backends.config import BackendConfig
+from kvio.backends.config import BackendConfig, BackendKind
 from kvio.backends.gds.gds_library import INSTALL, find_driver_kind, is_installed
-from kvio.backends.gds.gds_options import parse_gds_options
-from kvio.backends.gds.gds_process import Configuration, GdsProcess, join_process
+from kvio.backends.gds.gds_options import OPTIONS, parse_gds_options
+from kvio.backends.gds.gds_process import Configuration, GdsProcess, join_process, read_path_counters
 from kvio.backends.gds.registration import REGISTRATIONS
 from kvio.backends.local.file_handles import SHARED
 from kvio.backends.local.posix import require_aligned
-from kvio.backends.selftest import try_reading
+from kvio.backends.selftest_process import try_reading
 from kvio.protocol import (
     Arrival,
     DeviceTarget,
@@ -239,3 +239,15 @@ def _remedy(error: RuntimeError) -> str:
     if "Too many open files" in str(error):
         return "; kvikio holds two descriptors per file: raise ulimit -n or use fewer threads"
     return ""
+
+
+GDS = BackendKind(
+    "files, by cuFile or kvikio into the GPU",
+    GdsBackend,
+    into="device",
+    most_in_flight=MAX_READS,
+    reads_at_once=MAX_READS,
+    options=OPTIONS,
+    read_path=read_path_counters,
+    probe=try_gds,
+)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kvio.backends.config import BackendConfig, HostMemory
+from kvio.backends.blocking import blocking
+from kvio.backends.config import BackendConfig, BackendKind, HostMemory
 from kvio.protocol import KVIOError, Read, ShortReadError
 
 
@@ -52,3 +53,11 @@ class HostMemReader:
 
     def close(self) -> None:
         """Close nothing; the memory is the setting's."""
+
+
+HOSTMEM = BackendKind(
+    "chunks in DRAM, pageable",
+    blocking(HostMemReader),
+    from_storage=False,
+    depot=lambda options, root: HostMemory(),
+)

@@ -1,20 +1,23 @@
-"""Chunks in memory that is pinned for the GPU: copied straight into it, with no bounce buffer between."""
+"""Chunks in memory that is pinned for the GPU: copied straight into it, without a bounce buffer.
+
+torch is imported when memory is pinned or a backend is attached, so that listing backends does not load it.
+"""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from kvio.backends.config import BackendConfig
-from kvio.backends.local.pinned_backend import READS_AT_ONCE
+from kvio.backends.config import BackendConfig, BackendKind
+from kvio.backends.selftest_process import try_reading
 from kvio.file_ranges import Span, SpanMap, whole_files
-from kvio.host_buffers import CudaRegistrar, HostBuffer, Registrar
 from kvio.protocol import (
+    NO_LIMIT,
     Arrival,
     DeviceTarget,
     KVIOError,
@@ -24,19 +27,29 @@ from kvio.protocol import (
     Unavailable,
     UnavailableError,
 )
-from kvio.streams import Mark, SideStream, make_side_stream
 
+if TYPE_CHECKING:
+    import torch
+
+    from kvio.host_buffers import HostBuffer, Registrar
+    from kvio.streams import Mark, SideStream
+
+MAX_IN_FLIGHT = 64  # jobs of one thread; more than two keep no link busier
 NO_GPU = Unavailable(
     "memory is pinned for a GPU, and torch sees none here", "--backend hostmem, the same memory unpinned"
 )
 
 
-def find_registrar() -> Registrar:
+def find_registrar() -> "Registrar":
     """What pins memory here.
 
     Raises:
         UnavailableError: there is no GPU.
     """
+    import torch
+
+    from kvio.host_buffers import CudaRegistrar
+
     if not torch.cuda.is_available():
         raise UnavailableError(NO_GPU)
     return CudaRegistrar()
@@ -49,10 +62,10 @@ class PinnedMemory:
     Pinning takes longer than reading, so buffers of what is held no more are used again.
     """
 
-    find_registrar: Callable[[], Registrar] = find_registrar
-    held: SpanMap[HostBuffer] = field(default_factory=SpanMap)
+    find_registrar: Callable[[], "Registrar"] = find_registrar
+    held: "SpanMap[HostBuffer]" = field(default_factory=SpanMap)
     name: str = "pinned host memory"
-    _free: list[HostBuffer] = field(default_factory=list)
+    _free: "list[HostBuffer]" = field(default_factory=list)
 
     def begin(self) -> None:
         """Nothing outlives a process in its memory."""
@@ -87,7 +100,7 @@ class PinnedMemory:
             if span not in self.held.contents:
                 self.held.put(span, self._fill(span))
 
-    def _fill(self, span: Span) -> HostBuffer:
+    def _fill(self, span: Span) -> "HostBuffer":
         try:
             with span.path.open("rb") as stream, ExitStack() as failing:
                 stream.seek(span.start)
@@ -101,13 +114,15 @@ class PinnedMemory:
         except OSError as error:
             raise KVIOError(f"{span.path}: {error.strerror}") from error
 
-    def _take(self, num_bytes: int) -> HostBuffer:
+    def _take(self, num_bytes: int) -> "HostBuffer":
         """A buffer of just this size: one that is free, else a new one in place of those of other sizes."""
         for buffer in self._free:
             if buffer.num_bytes == num_bytes:
                 self._free.remove(buffer)
                 return buffer
         _close_all(self._free)
+        from kvio.host_buffers import HostBuffer
+
         return HostBuffer(num_bytes, self.find_registrar())
 
     def withdraw(self) -> None:
@@ -117,7 +132,7 @@ class PinnedMemory:
         _close_all(buffers)
 
 
-def _close_all(buffers: list[HostBuffer]) -> None:
+def _close_all(buffers: "list[HostBuffer]") -> None:
     """Unpin every buffer, also those behind one that cannot be.
 
     Raises:
@@ -132,7 +147,7 @@ class PinnedBackend:
     """The copies of as many jobs in flight as the setting's queue depth, on a stream of this thread's own."""
 
     name = "hostmem-pinned"
-    reads_at_once: int | None = READS_AT_ONCE
+    reads_at_once: int | None = NO_LIMIT
 
     def __init__(self, setting: BackendConfig) -> None:
         if not isinstance(setting.depot, PinnedMemory):
@@ -141,9 +156,8 @@ class PinnedBackend:
         self.notices: tuple[str, ...] = ()
         self._memory = setting.depot
         self._stream: SideStream | None = None
-        self._in_flight: deque[tuple[int, int, Mark | ShortReadError]] = (
-            deque()
-        )  # ticket, bytes, end of its copies
+        # ticket, bytes, end of its copies
+        self._in_flight: deque[tuple[int, int, Mark | ShortReadError]] = deque()
 
     def attach(self, targets: Sequence[Target]) -> None:
         """Make the stream that copies into the targets' device.
@@ -151,10 +165,15 @@ class PinnedBackend:
         Raises:
             KVIOError: a target is not device memory.
         """
+        from torch import from_numpy
+
+        from kvio.streams import make_side_stream
+
         devices = {target.tensor.device for target in targets if isinstance(target, DeviceTarget)}
         if len(devices) != 1:
             raise KVIOError("hostmem-pinned copies into the memory of one device only")
         self._stream = make_side_stream(devices.pop(), monotonic)
+        self._as_tensor = from_numpy
 
     def open(self, path: Path) -> None:
         """Check that the file is held.
@@ -176,14 +195,14 @@ class PinnedBackend:
             end = error
         self._in_flight.append((ticket, sum(read.num_bytes for read in reads), end))
 
-    def _copy(self, reads: Sequence[Read], into: torch.Tensor, stream: SideStream) -> Mark:
+    def _copy(self, reads: Sequence[Read], into: "torch.Tensor", stream: "SideStream") -> "Mark":
         with stream.entered():
             for read in reads:
                 end = read.buffer_offset + read.num_bytes
                 into[read.buffer_offset : end].copy_(self._find(read), non_blocking=True)
             return stream.mark()
 
-    def _find(self, read: Read) -> torch.Tensor:
+    def _find(self, read: Read) -> "torch.Tensor":
         held = self._memory.held.find(read.path, read.file_offset)
         buffer, start = (np.empty(0, np.uint8), 0) if held is None else (held[0].array, held[1])
         found = buffer[start : start + read.num_bytes]
@@ -191,7 +210,7 @@ class PinnedBackend:
             raise ShortReadError(
                 f"{read.path}: {len(found)} of {read.num_bytes} bytes held at offset {read.file_offset}"
             )
-        return torch.from_numpy(found)
+        return self._as_tensor(found)
 
     def wait(self) -> Sequence[Arrival]:
         """The job that was submitted first, once its copies are done.
@@ -217,3 +236,21 @@ class PinnedBackend:
     def close(self) -> None:
         """Drain; the memory is the depot's."""
         self.drain()
+
+
+def try_pinned(directory: Path, options: Mapping[str, str]) -> Unavailable | None:
+    """Why no memory can be pinned and copied from here; None where it can."""
+    return try_reading("hostmem-pinned", directory, options, remedy="--backend hostmem")
+
+
+HOSTMEM_PINNED = BackendKind(
+    "chunks in DRAM that is pinned for the GPU",
+    PinnedBackend,
+    from_storage=False,
+    into="device",
+    most_in_flight=MAX_IN_FLIGHT,
+    reads_at_once=NO_LIMIT,
+    depot=lambda options, root: PinnedMemory(),
+    needs_gpu=True,
+    probe=try_pinned,
+)

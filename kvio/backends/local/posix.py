@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvio.alignment import DIRECT_ALIGN_BYTES
-from kvio.backends.config import BackendConfig
+from kvio.backends.blocking import blocking
+from kvio.backends.config import BackendConfig, BackendKind
 from kvio.backends.local.file_handles import OpenedFiles
 from kvio.protocol import KVIOError, Read, ShortReadError
 
@@ -95,3 +96,6 @@ def _read_whole(descriptor: int, read: Read, target: memoryview, direct: bool) -
         arrived += got
         require_going_on(read, arrived, got=got, direct=direct)
     return arrived
+
+
+POSIX = BackendKind("files, preadv from several threads", blocking(PosixReader))

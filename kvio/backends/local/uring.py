@@ -6,11 +6,11 @@ import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kvio.backends.config import BackendConfig
+from kvio.backends.config import BackendConfig, BackendKind
 from kvio.backends.local.file_handles import MAX_OPEN_FILES, OpenedFiles
 from kvio.backends.local.io_uring import Completion, Ring
 from kvio.backends.local.posix import MAX_CALL_BYTES, require_aligned, require_going_on
-from kvio.backends.selftest import try_reading
+from kvio.backends.selftest_process import try_reading
 from kvio.protocol import (
     Arrival,
     HostTarget,
@@ -210,3 +210,8 @@ def explain_refusal(error: OSError, switch: Path = SWITCH) -> Unavailable:
         )
     remedy = "ulimit -n 4096" if error.errno in {errno.EMFILE, errno.ENFILE} else "--backend posix"
     return Unavailable(f"io_uring: {error.strerror}", remedy)
+
+
+URING = BackendKind(
+    "files, a queue of reads in each thread", UringBackend, most_in_flight=MAX_IN_FLIGHT, probe=try_uring
+)

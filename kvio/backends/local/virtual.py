@@ -6,7 +6,8 @@ Moves nothing: what is left of a load is the price of the harness.
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvio.backends.config import BackendConfig
+from kvio.backends.blocking import blocking
+from kvio.backends.config import BackendConfig, BackendKind
 from kvio.protocol import KVIOError, Read
 
 
@@ -56,3 +57,11 @@ class SimulatedReader:
 
     def close(self) -> None:
         """Close nothing."""
+
+
+NULL = BackendKind(
+    "nothing: the price of the harness", blocking(NullReader), moves_bytes=False, from_storage=False
+)
+SIMULATED = BackendKind(
+    "a modelled drive with a known answer", blocking(SimulatedReader), moves_bytes=False, from_storage=False
+)

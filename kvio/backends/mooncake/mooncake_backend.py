@@ -3,26 +3,31 @@
 Mooncake has no request that is begun and asked after later, so a batch is brought, whole, while it is waited for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvio.backends.config import BackendConfig
+from kvio.backends.config import BackendConfig, BackendKind
 from kvio.backends.mooncake.mooncake_client import (
+    INSTALL,
     INVALID,
     NOT_FOUND,
     NOTHING_UNDER_WAY,
+    OPTIONS,
+    is_installed,
     read_mooncake,
     say,
     shared_client,
 )
 from kvio.backends.mooncake.mooncake_master import find_master
-from kvio.backends.mooncake.mooncake_placement import Keys, Placed
+from kvio.backends.mooncake.mooncake_placement import Keys, MooncakeDepot, Placed
 from kvio.backends.s3.bucket import ObjectError
-from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
+from kvio.backends.selftest_process import try_reading
+from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target, Unavailable
 
 MAX_IN_FLIGHT = 128  # jobs
 READS_AT_ONCE = NO_LIMIT
+REMEDY = "--option master=HOST:PORT of a running store, or no master for a store of the run's own"
 _KEPT: list[
     memoryview
 ] = []  # memory that a transfer which failed may still write into; until this process ends
@@ -192,3 +197,22 @@ def _require_host(target: Target) -> HostTarget:
     if not isinstance(target, HostTarget):
         raise KVIOError("mooncake reads into host memory only")
     return target
+
+
+def try_mooncake(directory: Path, options: Mapping[str, str]) -> Unavailable | None:
+    """Why the store cannot be read; None where it can.  A store is started where none is named."""
+    if not is_installed():
+        return Unavailable("mooncake is not installed", INSTALL)
+    return try_reading("mooncake", directory, options, remedy=REMEDY)
+
+
+MOONCAKE = BackendKind(
+    "objects of a Mooncake store, a batch at a time in each thread",
+    MooncakeBackend,
+    most_in_flight=MAX_IN_FLIGHT,
+    reads_at_once=READS_AT_ONCE,
+    options=OPTIONS,
+    depot=MooncakeDepot,
+    server=read_mooncake,
+    probe=try_mooncake,
+)

@@ -9,16 +9,18 @@ Finds reads that are said to be done and are not: a random mark at the end of ea
 import errno
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvio.backends.config import BackendConfig
+from kvio.backends.config import BackendConfig, BackendKind
 from kvio.backends.local.file_handles import OpenedFiles
 from kvio.backends.local.posix import require_aligned
 from kvio.backends.nixl.nixl_plugin import (
+    INSTALL,
+    POSIX_OPTIONS,
     SEEN_OF,
     Plugin,
     count_traces,
@@ -28,9 +30,12 @@ from kvio.backends.nixl.nixl_plugin import (
     plugin_parameters,
     read_queue,
 )
+from kvio.backends.s3.bucket import OPTIONS as BUCKET_OPTIONS
 from kvio.backends.s3.bucket import Bucket, read_address
-from kvio.backends.s3.object_placement import object_key
-from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target
+from kvio.backends.s3.object_placement import ObjectDepot, object_key
+from kvio.backends.s3.s3_backend import probe_objects
+from kvio.backends.selftest_process import try_reading
+from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target, Unavailable
 
 MARK = secrets.token_bytes(16)  # of this process: that stored bytes end in it by chance does not happen
 
@@ -55,6 +60,8 @@ def find_marked(reads: Sequence[Read], view: memoryview) -> Read | None:
 
 MAX_IN_FLIGHT = 64  # jobs
 READS_AT_ONCE = NO_LIMIT
+QUEUE_REMEDY = "another --option queue=, or --backend posix"
+GPU_REMEDY = "a machine with an NVIDIA GPU, a CUDA torch, and GPUDirect Storage"
 NAMES: dict[Plugin, str] = {"POSIX": "nixl", "GDS_MT": "nixl-gds", "OBJ": "nixl-obj"}
 
 
@@ -316,6 +323,53 @@ class NixlBackend:
         self._agent = None  # its queue goes with it
 
 
-make_posix = partial(NixlBackend, plugin="POSIX")
-make_gds = partial(NixlBackend, plugin="GDS_MT")
-make_objects = partial(NixlBackend, plugin="OBJ")
+def try_nixl(
+    directory: Path, options: Mapping[str, str], *, plugin: Plugin = "POSIX", remedy: str = QUEUE_REMEDY
+) -> Unavailable | None:
+    """Why the plugin cannot read; None where it can.
+
+    NIXL lists plugins that cannot load, and creates backends that cannot read: only a transfer is proof.
+    """
+    try:
+        load_nixl()
+    except KVIOError:
+        return Unavailable("nixl is not installed", INSTALL)
+    return try_reading(NAMES[plugin], directory, options, remedy=remedy)
+
+
+def try_objects(directory: Path, options: Mapping[str, str]) -> Unavailable | None:
+    """Why the OBJ plugin cannot read; None where it can.  obstore uploads the objects."""
+    try:
+        load_nixl()
+    except KVIOError:
+        return Unavailable("nixl is not installed", INSTALL)
+    return probe_objects(directory, options, backend="nixl-obj") or try_nixl(directory, options, plugin="OBJ")
+
+
+NIXL = BackendKind(
+    "files, NIXL's POSIX plugin",
+    partial(NixlBackend, plugin="POSIX"),
+    most_in_flight=MAX_IN_FLIGHT,
+    reads_at_once=READS_AT_ONCE,
+    options=POSIX_OPTIONS,
+    probe=try_nixl,
+)
+NIXL_GDS = BackendKind(
+    "files into a GPU, NIXL's GDS_MT plugin",
+    partial(NixlBackend, plugin="GDS_MT"),
+    into="device",
+    most_in_flight=MAX_IN_FLIGHT,
+    reads_at_once=READS_AT_ONCE,
+    needs_gpu=True,
+    probe=partial(try_nixl, plugin="GDS_MT", remedy=GPU_REMEDY),
+)
+NIXL_OBJ = BackendKind(
+    "objects of an S3 server, NIXL's OBJ plugin",
+    partial(NixlBackend, plugin="OBJ"),
+    most_in_flight=MAX_IN_FLIGHT,
+    reads_at_once=READS_AT_ONCE,
+    options=BUCKET_OPTIONS,
+    depot=ObjectDepot,
+    server=read_address,
+    probe=try_objects,
+)

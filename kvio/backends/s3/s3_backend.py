@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kvio.backends.config import BackendConfig
-from kvio.backends.s3.bucket import INSTALL, Bucket, load_obstore, read_address
-from kvio.backends.s3.object_placement import object_key
+from kvio.backends.blocking import blocking
+from kvio.backends.config import BackendConfig, BackendKind
+from kvio.backends.s3.bucket import INSTALL, OPTIONS, Bucket, load_obstore, read_address
+from kvio.backends.s3.object_placement import ObjectDepot, object_key
 from kvio.protocol import KVIOError, Read, Unavailable
 
 WHOLE, RANGED, MIXED = "s3-whole", "s3-ranged", "s3-mixed"
@@ -92,3 +93,13 @@ def probe_objects(directory: Path, options: Mapping[str, str], *, backend: str =
             f"--backend {backend} --option endpoint=http://127.0.0.1:8333 --option bucket=kvcross",
         )
     return None
+
+
+S3 = BackendKind(
+    "objects of an S3 server, a GET at a time in each thread",
+    blocking(S3Reader),
+    options=OPTIONS,
+    depot=ObjectDepot,
+    server=read_address,
+    probe=probe_objects,
+)

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 import torch
 
-from bench.arms.read_evidence import KernelEvidence
+from bench.arms.read_evidence import ReadEvidence
 from kvio.backends import BACKENDS, BackendKind
 from kvio.backends.config import BackendConfig
 from kvio.backends.local.file_handles import MAX_OPEN_FILES
 from kvio.backends.local.hostmem_pinned import PinnedMemory
 from kvio.backends.placement import Placement
-from kvio.backends.selftest import TRIAL_FAILED
+from kvio.backends.selftest_process import TRIAL_FAILED
 from kvio.evidence.cold_evidence import prove_cache_state, prove_data_path
 from kvio.evidence.page_cache import evict, resident_bytes
 from kvio.evidence.storage_device import describe_storage
@@ -480,7 +480,7 @@ def test_a_load_brings_every_token_and_its_data_path_is_proved(tmp_path: Path, v
         for path in paths:
             evict(path)
         assert sum(resident_bytes(path) or 0 for path in paths) == 0
-        evidence = KernelEvidence(storage, variant.kind.read_path)
+        evidence = ReadEvidence(storage, read_path=variant.kind.read_path)
         before = evidence.read_counters()
         split = loader.load(blocks, jobs)
         moved = evidence.read_counters().moved_since(before)

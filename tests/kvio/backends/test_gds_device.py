@@ -27,7 +27,7 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 import numpy as np, torch
-from bench.arms.read_evidence import KernelEvidence
+from bench.arms.read_evidence import ReadEvidence
 from kvio.backends import find_backend
 from kvio.protocol import DeviceTarget, Read
 from kvio.backends.config import BackendConfig
@@ -45,7 +45,7 @@ evict(path)
 kind, device = find_backend("gds"), torch.device("cuda", 0)
 torch.cuda.set_device(device)
 target = DeviceTarget(0, make_staging(SIZE, device))
-evidence = KernelEvidence(describe_storage(folder), kind.read_path)
+evidence = ReadEvidence(describe_storage(folder), read_path=kind.read_path)
 setting = BackendConfig(direct=True, queue_depth=2, directory=folder, options=options)
 with closing(kind.make(setting)) as backend:
     backend.attach([target, DeviceTarget(1, make_staging(SIZE, device))])

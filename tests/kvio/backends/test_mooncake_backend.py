@@ -15,8 +15,8 @@ import pytest
 
 from kvio.backends import find_backend
 from kvio.backends.config import BackendConfig
+from kvio.backends.mooncake import mooncake_backend as mooncake_probe
 from kvio.backends.mooncake import mooncake_client
-from kvio.backends.mooncake import mooncake_selftest as mooncake_probe
 from kvio.backends.mooncake.mooncake_backend import _KEPT, MooncakeBackend
 from kvio.backends.mooncake.mooncake_client import (
     INSTALL,
@@ -411,17 +411,6 @@ def test_the_probe_reads_real_bytes_and_leaves_nothing(tmp_path: Path) -> None:
     require_mooncake()
     assert find_backend("mooncake").probe(tmp_path, {}) is None
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_probe_whose_bytes_differ_says_so(
-    options: dict[str, str], scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = _file(scratch, content=bytes(mooncake_probe.PROBE_BYTES))
-    assert mooncake_probe.transfer_once(path, options) is None
-    monkeypatch.setattr(mooncake_probe, "_read", lambda path, options: b"other")
-    found = mooncake_probe.transfer_once(path, options)
-    assert found is not None
-    assert found["reason"] == "a trial read failed: other bytes arrived than were placed"
 
 
 def test_a_probe_says_what_to_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

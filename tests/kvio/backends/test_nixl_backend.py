@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from kvio.backends import find_backend
-from kvio.backends.nixl import nixl_selftest as nixl_probe
 from kvio.backends.nixl.nixl_plugin import load_nixl, read_queue
 from kvio.protocol import KVIOError
 
@@ -22,17 +21,6 @@ def _require(directory: Path) -> None:
 def test_the_probe_reads_real_bytes_and_leaves_nothing(tmp_path: Path) -> None:
     _require(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_probe_whose_bytes_differ_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _require(tmp_path)
-    path = tmp_path / "file"
-    path.write_bytes(bytes(nixl_probe.PROBE_BYTES))
-    assert nixl_probe.transfer_once("POSIX", path, {}) is None
-    monkeypatch.setattr(nixl_probe, "_content", lambda target: b"other")
-    assert nixl_probe.transfer_once("POSIX", path, {}) == (
-        "a trial read failed: POSIX said that it was done, and other bytes arrived"
-    )
 
 
 def test_without_the_wheel_the_probe_says_what_installs_it(

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kvio.backends import selftest as trial
-from kvio.backends.nixl import nixl_selftest as nixl_probe
-from kvio.backends.selftest import try_reading
-from kvio.backends.selftest_process import main
+from kvio.backends import BACKENDS, selftest
+from kvio.backends import selftest_process as trial
+from kvio.backends.selftest import main
+from kvio.backends.selftest_process import try_reading
 from kvio.protocol import Unavailable
 from kvio.store.scratch import clean_stale, count_live
 
@@ -45,6 +46,14 @@ def test_a_trial_writes_into_the_directory_that_it_is_given_and_nowhere_else(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_trial_fails_where_other_bytes_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(selftest, "_content", lambda target: b"other")
+    main("posix", str(tmp_path), "{}")
+    assert json.loads(capsys.readouterr().out)["reason"].startswith(trial.TRIAL_FAILED)
+
+
 class _Depot:
     """Says what is asked of it."""
 
@@ -69,7 +78,6 @@ def test_the_object_of_a_trial_has_a_mark_before_it_is_there(
     def make(options: Mapping[str, str], root: Path) -> _Depot:
         return _Depot(told)
 
-    monkeypatch.setattr(nixl_probe, "ObjectDepot", make)
-    monkeypatch.setattr(nixl_probe, "_read_and_compare", lambda *of: told.append("read"))
-    assert nixl_probe.transfer_once("OBJ", tmp_path / "probe.kv", {}) is None
-    assert told == ["begin", "place", "read", "withdraw"]
+    monkeypatch.setitem(BACKENDS, "posix", replace(BACKENDS["posix"], depot=make))
+    main("posix", str(tmp_path), "{}")
+    assert told == ["begin", "place", "withdraw"]

@@ -16,7 +16,7 @@ from bench.record.samples_csv import read_samples
 from kvio.backends.config import BackendConfig
 from kvio.backends.local.io_uring import ENTRY, Completion, Ring
 from kvio.backends.local.uring import MAX_IN_FLIGHT, NOT_REGISTERED, UringBackend, explain_refusal, try_uring
-from kvio.backends.selftest import TRIAL_FAILED
+from kvio.backends.selftest_process import TRIAL_FAILED
 from kvio.evidence.cold_evidence import read_counters
 from kvio.evidence.page_cache import evict
 from kvio.evidence.storage_device import describe_storage
