@@ -150,7 +150,7 @@ def _why_none(load: LoadSeries, plan: Plan) -> str | None:
     if not kind.moves_bytes:
         return f"{spec.backend} reads nothing"
     if plan.limit_bytes_per_s is not None:
-        return "the read limit decides the rate"
+        return "under a read limit, the limit decides the rate"
     if plan.tensor_parallel > 1:
         return "several ranks read at once, and the best setting of one is not the best of all"
     depth_open = spec.queue_depth is None and (several or spec.num_threads is None)

@@ -106,11 +106,13 @@ class StoreRoundTrip:
             into=self._kind.into,
         )
         try:
-            self._load(loader, target, planned, prompt=prompt)
+            self._load_chunks(loader, target, planned, prompt=prompt)
         finally:
             loader.close()
 
-    def _load(self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor) -> None:
+    def _load_chunks(
+        self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
+    ) -> None:
         """Load everything."""
         loader.load(target, planned.jobs)
 
@@ -156,7 +158,9 @@ class HybridExchange(StoreRoundTrip):
         self._kv_dtype = kv_dtype
         self.load_fraction: float | None = None
 
-    def _load(self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor) -> None:
+    def _load_chunks(
+        self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
+    ) -> None:
         """Recompute and load; nothing that lies before the prompt is brought."""
         chunk_tokens = self._geometry.chunk_tokens
         first_token = planned.num_tokens - prompt.shape[1]
