@@ -1,6 +1,6 @@
 """The reading half of an arm: fresh files in the cache state asked for, and proof of what arrived from them.
 
-A load sample before it is timed, and what the counters said of it after.
+A load sample before it is timed, and the evidence after.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ class PreparedRead:
     chunk_ids: tuple[int, ...]  # number in the store of each chunk of the prefix, in order
     jobs: tuple[ChunkRead, ...]  # what is read of them, front to back, then the states
     state_id: int | None
-    first_token: int  # tokens [first_token, last_token) that the jobs bring
+    first_token: int  # tokens [first_token, last_token) that the jobs load
     last_token: int
     # bytes of each file in the page cache; None where it cannot be known
     resident_bytes: Mapping[Path, int | None]
@@ -45,7 +45,7 @@ class PreparedRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadProof:
-    """What the counters said about one sample; None where nothing was read from storage."""
+    """Evidence of one sample; None where nothing was read from storage."""
 
     cache_state: CacheState | None = None
     data_path: str | None = None
@@ -129,7 +129,7 @@ class ChunkReading:
         return self._store.geometry
 
     def prepare(self, case: Case) -> PreparedRead:
-        """Choose the next files, and bring the page cache into the state asked for."""
+        """Choose the next files, and prepare the page cache."""
         first_token, last_token = tokens_to_load(case)
         if first_token < 0 or last_token < first_token:
             raise KVIOError(f"a prefix of {case.prefix_tokens} tokens cannot be loaded")

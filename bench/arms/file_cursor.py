@@ -12,7 +12,7 @@ class FileCursor:
 
     Args:
         num_files: files there are.
-        num_taken: files that were taken before, from the first one on: a later process goes on where one ended.
+        num_taken: files that were taken before, from the first one on: a later process continues there.
     """
 
     def __init__(self, num_files: int, num_taken: int = 0) -> None:

@@ -113,7 +113,7 @@ class HybridArm:
         self.run(case)
 
     def prepare(self, case: Case) -> None:
-        """Choose the next files, bring the page cache into the state asked for, and poison the blocks.
+        """Choose the next files, prepare the page cache, and poison the blocks.
 
         Raises:
             MemoryShortError: the device has not the memory for a piece of this prefix.

@@ -42,7 +42,7 @@ def choose_sizes(chunk_tokens: int, prefill_chunk: int | None) -> PieceSizes:
 class WorkSplit:
     """Hands the tokens of a prefix out from both ends, under one lock: each token to exactly one side.
 
-    Recompute takes pieces, each its share of what nobody has taken yet: large while much is left, small near
+    Recompute takes pieces, each its share of what is not taken yet: large while much is left, small near
     the meeting.  Loading takes whole chunks, last to first, and of a chunk one job after the other.  Neither
     takes what the other will have done sooner: less than half a piece, or half a chunk, of its own share.  A
     chunk that recompute has begun is recompute's.
@@ -106,7 +106,7 @@ class WorkSplit:
             return self._begun.popleft() if self._begun and not self._stopped else None
 
     def _take_chunk(self) -> bool:
-        """Take the last chunk that nobody has; False when there is none, or recompute will have done it sooner."""
+        """Take the last chunk that is free; False when there is none, or recompute will have done it sooner."""
         start = self.first_token + (self._untouched - 1) * self.chunk_tokens
         gap = self._back - self._front
         late = (1.0 - self._share) * gap < min(self.chunk_tokens, gap) / 2
@@ -181,6 +181,6 @@ def recompute_and_load(
         meeting.stop()
         raise
     finally:
-        loading.exception()  # no thread may go on writing into blocks that the caller takes back
+        loading.exception()  # no thread may write into blocks that the caller reuses
     split, load_s = loading.result()
     return SplitResult(split, compute_s, load_s)

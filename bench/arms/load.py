@@ -1,4 +1,4 @@
-"""The load arm: bring a prefix's KV from storage into device blocks, then take the first-token step."""
+"""The load arm: read a prefix's KV from storage into device blocks, then run the first-token step."""
 
 from collections.abc import Callable
 
@@ -60,7 +60,7 @@ class LoadArm:
         self.run(case)
 
     def prepare(self, case: Case) -> None:
-        """Choose the next files, poison the blocks, and bring the page cache into the state asked for."""
+        """Choose the next files, poison the blocks, and prepare the page cache."""
         self._prepared = self.reading.prepare(case)
         self._blocks_for(case.prefix_tokens + case.suffix_tokens).poison()
 

@@ -1,4 +1,4 @@
-"""The right answer: logits after a load and the first-token step are those that recompute gives.
+"""The logits check: logits after a load and the first-token step are those that recompute gives.
 
 A check that cannot fail proves nothing, so every one is made twice: once with the chunks where they belong,
 and once with the chunks rotated among each other, where it must fail.
@@ -6,7 +6,7 @@ and once with the chunks rotated among each other, where it must fail.
 One prompt alone would not do.  Keys are stored with their rotary position inside, so attention over a *set*
 of tokens does not care in which slots they lie: the chunks of one prompt may be permuted and the logits
 stay the same. The store therefore holds two prompts, the other one in front, and the answer is asked of the
-second: a rotation brings a chunk of the other prompt into its slots.
+second: a rotation loads a chunk of the other prompt into its slots.
 
 Of several ranks each stores and loads its own KV.  The answer must be right on all of them, and a rotation on
 any one of them alone must be seen.
@@ -32,7 +32,7 @@ class AnswerCheckError(Exception):
 
 
 class StoreAndLoad(Protocol):
-    """Stores the first `num_tokens` of `source` and brings them into `target`."""
+    """Stores the first `num_tokens` of `source` and loads them into `target`."""
 
     def __call__(
         self, source: KVBlocks, target: KVBlocks, *, num_tokens: int, rotate: bool, prompt: torch.Tensor
@@ -58,7 +58,7 @@ class AnswerCheck:
 
     @property
     def passed(self) -> bool:
-        """True when the answer is right and a wrong one would have been seen."""
+        """True when the logits agree and wrong chunks would have been detected."""
         return self.max_difference <= self.tolerance and self.same_token and not self.blind
 
 

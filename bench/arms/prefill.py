@@ -92,7 +92,7 @@ def draw_tokens(built: BuiltModel, num_tokens: int, *, seed: int) -> torch.Tenso
 
 
 def require_positions(built: BuiltModel, num_tokens: int) -> None:
-    """Stop where a learned position table ends; rotary positions go on."""
+    """Stop where a learned position table ends; rotary positions have no end."""
     for module in built.model.modules():
         table = getattr(module, "embed_positions", None)
         if table is not None and num_tokens > (limit := built.model.config.max_position_embeddings):
@@ -113,7 +113,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def finish_stream(device: torch.device) -> None:
-    """Wait until the device has done all that this thread gave it; copies on other streams go on."""
+    """Wait until the device has done all that this thread gave it; copies on other streams are not waited for."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
 

@@ -18,7 +18,7 @@ SPLIT = ("open_s", "read_s", "h2d_s", "scatter_s")
 
 
 class RankShortError(Exception):
-    """One rank ran out of memory in the middle of what all do together; the others cannot go on without it."""
+    """One rank ran out of memory in the middle of what all do together; the others cannot continue."""
 
 
 class RankArm:
@@ -38,7 +38,7 @@ class RankArm:
         group.wait()
 
     def prepare(self, case: Case) -> None:
-        """Prepare this rank's part; no rank goes on before all are ready."""
+        """Prepare this rank's part; returns when all ranks are ready."""
         with _fatal(case):
             self.arm.prepare(case)
         group.wait()
@@ -55,7 +55,7 @@ class RankArm:
 
 
 def guard(arm: Arm) -> MemoryGuard | RankArm:
-    """The arm with what must be between it and whoever calls it: alone, or as one rank of several."""
+    """The arm with its memory check, alone or as one rank of several."""
     return MemoryGuard(arm) if group.size() == 1 else RankArm(arm)
 
 

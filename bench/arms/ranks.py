@@ -1,4 +1,4 @@
-"""The ranks that carry out one model together: who they are, and what they agree on.
+"""The ranks of one model: rank, size, and reductions between them.
 
 Every rank runs the same code; where they must not differ (when a timed part begins and ends, what there is
 memory for, whether there is time for another case) they ask each other.  Without a group there is one rank,
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 def join(own_rank: int, num_ranks: int, *, port: int, listener: int | None, device_type: str) -> None:
-    """Meet the other ranks; from here on the functions of this module mean them.
+    """Join the group of ranks that the functions of this module use.
 
-    Gloo carries what the ranks say to each other, and activations on a CPU; NCCL activations on GPUs.
+    Gloo carries messages between ranks, and activations on a CPU; NCCL activations on GPUs.
 
     Args:
         own_rank, num_ranks: of this process, and of the group.
@@ -53,14 +53,14 @@ def join(own_rank: int, num_ranks: int, *, port: int, listener: int | None, devi
 
 
 def leave() -> None:
-    """Part from the other ranks, none before all have come so far."""
+    """Leave the group when all ranks have come here."""
     if size() > 1:
         wait()
         dist.destroy_process_group()
 
 
 def describe_loss(error: RuntimeError) -> str | None:
-    """That another rank is gone or does not answer, in words; None where the error says something else."""
+    """Message that another rank is gone or does not answer; None for any other error."""
     if not isinstance(error, dist.DistError) and not any(sign in str(error) for sign in LOST_SIGNS):
         return None
     silent = "timed out" in str(error).lower() or "timeout" in str(error).lower()
@@ -78,7 +78,7 @@ def rank() -> int:
 
 
 def wait() -> None:
-    """Go on when all ranks have come here."""
+    """Return when all ranks have come here."""
     sum_over_ranks(0)
 
 
@@ -101,7 +101,7 @@ def _reduce(value: int, operation: dist.ReduceOp.RedOpType) -> int:
 
 
 def broadcast(make: Callable[[], T]) -> T:
-    """What rank 0 makes; the others make nothing."""
+    """The value that rank 0 makes; the others make none."""
     if size() == 1:
         return make()
     cell = [make() if rank() == 0 else None]

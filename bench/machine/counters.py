@@ -19,7 +19,7 @@ SHORTEST_S = 0.3  # in less, ticks of the kernel are too coarse for a share
 
 @dataclass(frozen=True, slots=True)
 class SystemCounters:
-    """What was counted up to then; None where nobody counts."""
+    """Counters up to now; None where there is none."""
 
     at_s: float  # by the clock of the sweep
     busy_s: float | None  # processor seconds that anyone spent on the cores that this process may use
@@ -30,17 +30,17 @@ class SystemCounters:
     drive: Traffic | None = None  # bytes of the devices below the files
 
     def others_share_since(self, before: "SystemCounters") -> float | None:
-        """Of those cores, 0 to 1, what others took; None where it cannot be told."""
+        """Of those cores, 0 to 1, used by other processes; None where it is unknown."""
         elapsed_s = self.at_s - before.at_s
         if self.busy_s is None or before.busy_s is None or elapsed_s < SHORTEST_S:
             return None
-        if before.children - self.children:  # one was killed, and nobody counts any more what it had started
+        if before.children - self.children:  # one was killed, and its children are not counted
             return None
         others_s = (self.busy_s - before.busy_s) - (self.own_s - before.own_s)
         return others_s / (elapsed_s * self.num_cores)
 
     def drive_since(self, before: "SystemCounters") -> Traffic | None:
-        """Bytes read and written meanwhile; None where it cannot be told."""
+        """Bytes read and written meanwhile; None where it is unknown."""
         if self.drive is None or before.drive is None:
             return None
         return self.drive.moved_since(before.drive)
@@ -59,7 +59,7 @@ def read_system_counters(
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """False for one that has ended too, but that nobody has waited for yet."""
+    """False for one that has ended too, but is not waited for yet."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

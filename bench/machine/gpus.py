@@ -21,7 +21,7 @@ THROTTLE_REASONS = {
 
 
 class GpuFacts(BaseModel):
-    """One GPU; None where the driver does not say.
+    """One GPU; None where the driver reports nothing.
 
     Args:
         pcie_generation, pcie_width: of the link now; an idle link may have slowed down.

@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 
 class LimitRefusedError(UserError):
-    """This machine does not let us limit reads; the message says why, in one line."""
+    """Reads cannot be limited on this machine; one line with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class ReadThrottle:
         except OSError as error:
             raise LimitRefusedError(
                 f"cannot make the cgroup {self.group}: {error.strerror}; "
-                "it takes root on a host that lets its cgroups be written"
+                "--limit needs root and a writable cgroup hierarchy"
             ) from None
         try:
             self._set_limit()
@@ -216,7 +216,7 @@ def _require_disks(path: Path) -> tuple[str, ...]:
 
 def _require_rate(bytes_per_s: float) -> int:
     if not 1 <= bytes_per_s < 2**63:
-        raise LimitRefusedError(f"a limit of {bytes_per_s} bytes/s cannot be set; ask for at least 1")
+        raise LimitRefusedError(f"a limit of {bytes_per_s} bytes/s cannot be set; pass at least 1")
     return int(bytes_per_s)
 
 
@@ -229,7 +229,7 @@ def _move(pid: int, group: Path) -> None:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """Clock ticks since boot at which a process started, None when it is gone; tells a reused id apart."""
+    """Clock ticks since boot at which a process started, None when it is gone; distinguishes a reused id."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -171,14 +171,14 @@ def read_git(checkout: Path) -> GitFacts | None:
     top = _git(checkout, "rev-parse", "--show-toplevel")
     commit = _git(checkout, "rev-parse", "HEAD")
     status = _git(checkout, "status", "--porcelain", "--untracked-files=no")
-    # an installed package may lie below somebody else's checkout
+    # an installed package may lie inside another checkout
     if top is None or commit is None or status is None or Path(top).resolve() != checkout.resolve():
         return None
     return GitFacts(commit=commit, dirty=status != "")
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:
-    """What git says, None when it fails or is not there."""
+    """The output of git; None when it fails or is missing."""
     command = ["git", "--no-optional-locks", "-C", str(checkout), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_LIMIT_S)

@@ -28,7 +28,7 @@ MANY = 32
 
 @dataclass(frozen=True, slots=True)
 class FillLimit:
-    """Seconds for the files: `usable_s` ends where the first round could not be measured any more."""
+    """Seconds for the files: `usable_s` keeps time for the first round."""
 
     wanted_s: float
     usable_s: float
@@ -72,8 +72,8 @@ class ChunkFileWriter:
         """
         if self.left_s < 0:
             raise KVIOError(
-                f"a budget of {self.setup.plan.budget_s:g} s leaves no time to find out how long placing KV chunks "
-                f"takes; try a longer --budget, or shorter prefixes"
+                f"a budget of {self.setup.plan.budget_s:g} s leaves no time to measure the upload of KV chunks; "
+                f"increase --budget, or use shorter prefixes"
             )
 
     def require_time(self) -> None:
@@ -85,8 +85,8 @@ class ChunkFileWriter:
         if self.left_s < 0:
             budget_s = self.setup.plan.budget_s
             raise KVIOError(
-                f"the KV chunks were not placed within the budget of {budget_s:g} s: the server was slower than when a "
-                f"few were tried; try a longer --budget, or shorter prefixes, or a faster way to it"
+                f"the KV chunks were not uploaded within the budget of {budget_s:g} s: the server became slower "
+                f"than in the trial; increase --budget, use shorter prefixes, or a faster connection"
             )
 
     def price(self, plan: StorePlan) -> FillPrice:
@@ -115,7 +115,7 @@ class ChunkFileWriter:
         """Seconds to write a store of so many chunks, and to place it; nothing of it stays anywhere."""
         directory = plan.directory.with_name(f"probe-{num_chunks}-{plan.directory.name}")
         clock, placement = self.session.clock, self.session.placement
-        # a store that the run starts in this machine's memory takes no time to speak of, but some to start
+        # a store that the run starts in this machine's memory takes little time, but some to start
         remote = {load.name for load in plan.loads if (server := find_server(load)) and server.address.remote}
         began_s = clock.now_s()
         written = create_stores(self.setup, [replace(plan, directory=directory, num_chunks=num_chunks)])
@@ -131,7 +131,7 @@ class ChunkFileWriter:
         return took_s
 
     def place(self, directories: Mapping[str, Path]) -> None:
-        """Place the files of the series that are measured; one whose files cannot be is left out, if others are left.
+        """Upload the files of the measured series; a series whose upload fails is dropped, if others are left.
 
         Raises:
             KVIOError: none is left.
@@ -148,7 +148,7 @@ def write_chunk_files(
     """Write the files and place them where series read them from; the directory of each series.
 
     What that takes is found out with a few chunks.  Lengths and files are then as many as the budget allows; a series
-    whose server takes nothing, or becomes so slow that no time is left, is left out.
+    whose server takes nothing, or becomes so slow that no time is left, is dropped.
 
     Raises:
         BudgetTooSmallError: not even what the first round reads can be written and placed within the budget.

@@ -1,4 +1,4 @@
-"""The one clock of a run, handed to whoever times, so that tests and simulations bring their own."""
+"""The clock of a run, passed as an argument so that tests and simulations use their own."""
 
 import time
 from typing import Protocol

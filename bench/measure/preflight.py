@@ -62,7 +62,7 @@ class Findings:
     layers: BuiltLayers | None = None
 
     def add_cost(self, case: Case, wall_s: float, *, since_s: float) -> None:
-        """A call that took `wall_s` has ended `since_s` after its process began; the first tells the startup."""
+        """Add a call of `wall_s` that ended `since_s` after its process began; the first call gives the startup time."""
         if not self.walked:
             self.startup_s = max(0.0, since_s - wall_s)
             self.costs.add_startup(self.startup_s)
@@ -175,7 +175,7 @@ def prepare_rounds(
     search_s: float,
     observer: Observer,
 ) -> Rounds:
-    """Choose the lengths that the budget allows, `search_s` left out, and write the files.
+    """Choose the lengths that the budget, less `search_s`, allows, and write the files.
 
     Raises:
         PlanError: not even the shortest length, or its files, fits into what is left of the budget.

@@ -1,4 +1,4 @@
-"""Whether a sweep can be gone on with here and now: rounds are pooled, so what decides times must be the same."""
+"""Resume a sweep: rounds of both parts are pooled, so everything that decides times must be the same."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ from bench.record.run import RunRecord, read_run
 from bench.record.sample import Sample
 from bench.record.samples_csv import read_samples
 
-# notices of what going on tries again
+# notices of what a resumed sweep tries again
 TRIED_AGAIN = frozenset({"answer_unchecked", "scaling_unchecked", SERIES_FAILED, SERIES_CHECK_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
 class NewLimits:
-    """What is to end a sweep that is gone on with; None where it stays as it was."""
+    """New limits of a resumed sweep; None keeps the old one."""
 
     budget_s: float | None = None  # seconds that it is to have in all
     precision: float | None = None  # of C*, relative
@@ -52,7 +52,7 @@ def read_unfinished(folder: Path, policy: Policy, until: NewLimits) -> tuple[Run
 def require_unfinished(
     folder: Path, run: RunRecord, samples: Sequence[Sample], *, policy: Policy, until: NewLimits
 ) -> None:
-    """Stop on a complete sweep to which going on would add neither samples nor a check that had no time.
+    """Stop on a complete sweep that resuming would add neither samples nor a missing check to.
 
     Args:
         run, samples: as the folder holds them.
@@ -64,18 +64,18 @@ def require_unfinished(
     """
     if run.state != "complete":
         return
-    again = f"its answer is derived again by: make report RESULTS={folder}"
+    again = f"show its answer with: make report RESULTS={folder}"
     plan = until.change(run.plan)
     chosen = policy(_unlimited(run.model_copy(update={"plan": plan}), samples))
     open_yet = any(notice.kind in TRIED_AGAIN for notice in run.notices)
     if isinstance(chosen, End) and not chosen.wanted and not open_yet:
         raise PlanError(
-            f"{folder}: this sweep is complete: {chosen.reason}, so that a longer --budget adds nothing; {again}"
+            f"{folder}: this sweep is complete: {chosen.reason}; a longer --budget adds nothing; {again}"
         )
     if plan.budget_s <= run.plan.budget_s and plan.precision >= run.plan.precision:
         raise PlanError(
-            f"{folder}: this sweep is complete, with a budget of {run.plan.budget_s:g} s; a longer --budget goes on "
-            f"with it, and {again}"
+            f"{folder}: this sweep is complete, with a budget of {run.plan.budget_s:g} s; resume it with a longer "
+            f"--budget; {again}"
         )
 
 
@@ -100,7 +100,7 @@ def _unlimited(run: RunRecord, samples: Sequence[Sample]) -> Progress:
 
 
 def require_same(folder: Path, run: RunRecord, setup: ResolvedPlan, data_dir: Path) -> tuple[Notice, ...]:
-    """What must be said of rounds measured from now on beside those of `run`.
+    """Notices of the rounds that are measured from now on with those of `run`.
 
     Raises:
         PlanError: a backend is gone, or model, machine, storage or software are others.
@@ -108,19 +108,21 @@ def require_same(folder: Path, run: RunRecord, setup: ResolvedPlan, data_dir: Pa
     others = compare_models(run, setup)
     if others:
         raise PlanError(
-            f"{folder} cannot be gone on with: {run.plan.model} is not what it was (then, now): {'; '.join(others)}; "
-            "put back the files it was begun with, or sweep again"
+            f"cannot resume {folder}: model {run.plan.model} changed since the sweep started (was, is): "
+            f"{'; '.join(others)}; restore the original files or start a new sweep"
         )
     _, missing = drop_unavailable_backends(run.plan, data_dir)
     if missing:
-        raise PlanError(f"{folder} cannot be gone on with: {missing[0].text}")
+        raise PlanError(f"cannot resume {folder}: {missing[0].text}")
     _, machine = describe_machine_of(setup)
     storage = describe_storage_of(setup, data_dir)
     different = comparable(run.machine, machine)
     if run.storage.get("name") != storage.get("name"):
         different.append(f"storage: {run.storage.get('name')}, {storage.get('name')}")
     if different:
-        raise PlanError(f"{folder} is of another machine or storage: {'; '.join(different)}")
+        raise PlanError(
+            f"cannot resume {folder}: it is of another machine or storage: {'; '.join(different)}; start a new sweep"
+        )
     software = describe_software().model_dump(mode="json")
     if run.plan.simulation is None:
         _require_software(folder, _with_kernel(run.software, run.machine), _with_kernel(software, machine))
@@ -136,7 +138,7 @@ def _require_software(folder: Path, one: Mapping[str, Any], other: Mapping[str, 
     if different:
         raise PlanError(
             f"{folder} was measured with other software (then, now): {'; '.join(different)}; "
-            "go on with what it was begun with, or sweep again"
+            "resume with the original software, or start a new sweep"
         )
 
 

@@ -41,7 +41,7 @@ LOST = "could not be read any more and was left out from then on"
 
 
 class MeasureError(FailedError):
-    """A sweep cannot go on; one line that says why."""
+    """The sweep cannot continue; one line with the reason."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ def run_rounds(
     """Measure round after round; every sample is on the disk before the next begins.
 
     Args:
-        between: called after each round, to look around and to write notices down: a kill takes the rest.
+        between: called after each round: checks interference and writes the notices.
     """
     while True:
         left_s = rounds.deadline_s - clock.now_s()
@@ -228,7 +228,7 @@ def _measure_round(
 
 
 def _drop_failed(rounds: Rounds, job: RoundJob, message: Message) -> None:
-    """Go on without what could not be measured, and say so."""
+    """Drop the length or series that could not be measured, with a notice."""
     match message:
         case CaseRefused(case, reason):
             _drop_from(rounds, case.prefix_tokens, reason)
@@ -239,7 +239,7 @@ def _drop_failed(rounds: Rounds, job: RoundJob, message: Message) -> None:
 
 
 def _notice_stopped(rounds: Rounds, job: RoundJob) -> Notice:
-    """A round that had to be ended: a file system or a server that hangs is told by nothing else."""
+    """A round that was killed: the only sign of a file system or a server that hangs."""
     taken = [sample.case for sample in rounds.samples if sample.round == job.number]
     last = f", the last of {taken[-1].series} at {taken[-1].prefix_tokens} tokens" if taken else ""
     message = (
@@ -256,7 +256,7 @@ def _lengths_of(job: RoundJob) -> tuple[int, ...]:
 
 
 def _drop_from(rounds: Rounds, length: int, reason: str) -> None:
-    """Measure only lengths below one that this machine cannot hold; say so."""
+    """Measure only lengths below one that this machine cannot hold, with a notice."""
     rounds.allowed = tuple(allowed for allowed in rounds.allowed if allowed < length)
     message = f"lengths from {length} tokens on are not measured: {reason}"
     rounds.notices.append(Notice(kind="lengths_dropped", detail=message))
@@ -265,7 +265,7 @@ def _drop_from(rounds: Rounds, length: int, reason: str) -> None:
 
 
 def drop_series(rounds: Rounds, series: str, reason: str, *, instead: str = LOST) -> None:
-    """Measure no further what could not be read, nor the hybrid that reads the same way; the others go on.
+    """Drop a load series that could not be read, and its hybrid; the sweep continues with the others.
 
     Raises:
         MeasureError: no load series is left.

@@ -1,4 +1,4 @@
-"""Where a sweep is carried out: clock, source of messages, scratch directory, read limit; given back at the end."""
+"""The clock, job source, scratch directory and read limit of a sweep; released at its end."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,17 +18,17 @@ OVERRUN_SHARE = 0.04  # of the budget: after this long a case that runs over the
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSession:
-    """What a sweep works with; `scratch` is None when nothing is read from files."""
+    """What a sweep uses; `scratch` is None when nothing is read from files."""
 
     clock: Clock
     source: Source
     scratch: Path | None
     start_s: float
-    other_runs: int = 0  # sweeps seen at work there when it began
+    other_runs: int = 0  # other sweeps in the same folder when it started
     placement: ChunkPlacement | None = None
 
     def count_others(self) -> int:
-        """Other sweeps at work now in the folder of the scratch files."""
+        """Other sweeps that use the folder of the scratch files now."""
         return 0 if self.scratch is None else max(0, count_live(self.scratch.parent) - 1)
 
 

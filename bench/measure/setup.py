@@ -1,8 +1,6 @@
-"""Everything that follows from a plan before anything is measured; the same in every process of a run.
+"""A plan resolved before anything is measured: model, KV layout, load series, threads and queue depths.
 
-Which of the ways to load that were asked for can be used here; the others are skipped, and said.
-
-How many threads read, and how many jobs each keeps in flight: what a queue depth comes to.
+Every process of a run resolves it alike.  Backends that cannot be used here are skipped with a notice.
 """
 
 from dataclasses import dataclass
@@ -43,7 +41,7 @@ def drop_unavailable_backends(plan: Plan, data_dir: Path) -> tuple[Plan, tuple[N
 
 
 def _probe(plan: Plan, data_dir: Path) -> dict[str, Unavailable]:
-    """Why each backend cannot be used, by name; those that can are left out."""
+    """Why a backend cannot be used, by name; only of those that cannot."""
     options = {load.backend: load.options for load in plan.loads}
     found = {
         name: NEEDS_GPU
@@ -90,7 +88,7 @@ def spread_depth(spec: LoadSpec, kind: BackendKind, num_threads: int, *, in_flig
         if asked not in {None, depth}:
             raise PlanError(
                 f"{spec.backend} reads one chunk at a time in each thread: {asked} threads cannot keep a queue "
-                f"depth of {depth}; leave one of the two out"
+                f"depth of {depth}; pass one of --threads and --queue-depth"
             )
         return QueueDepth(depth, 1)
     found = spread_evenly(depth, asked, most_threads=num_threads)
@@ -126,7 +124,7 @@ GEMM = "gemm"
 
 @dataclass(frozen=True, slots=True)
 class LoadSeries:
-    """One way to load, worked out."""
+    """One load series: its geometry and jobs in flight."""
 
     name: str  # in the record
     spec: LoadSpec  # as asked
@@ -142,7 +140,7 @@ class LoadSeries:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPlan:
-    """A plan worked out."""
+    """A plan with everything that follows from it."""
 
     plan: Plan
     model: Model
@@ -180,7 +178,7 @@ class ResolvedPlan:
         return self.layout.bytes_at(num_tokens) * self.plan.tensor_parallel
 
     def load_bytes(self, prefix_tokens: int, suffix_tokens: int) -> int:
-        """Bytes that a load of the prefix brings in; with a suffix, those of the suffix and of the states at its end.
+        """Bytes that a load of the prefix moves; with a suffix, those of the suffix and of the states at its end.
 
         The states at the prefix's end, which are there, do not give those; nor does a window that moves on.
         """
@@ -209,7 +207,9 @@ def resolve_plan(plan: Plan) -> ResolvedPlan:
     loads = tuple(_load_series(spec, layout) for spec in plan.loads)
     names = [load.name for load in loads]
     if len(set(names)) < len(names):
-        raise PlanError(f"the same way to load is asked for twice: {max(names, key=names.count)}")
+        raise PlanError(
+            f"load series {max(names, key=names.count)} is given twice; name each backend and layout once"
+        )
     most = model.geometry.max_position_embeddings or UNLIMITED_TOKENS
     longest = max(loads, key=lambda load: load.geometry.chunk_tokens)
     chunk = longest.geometry.chunk_tokens
@@ -221,7 +221,7 @@ def resolve_plan(plan: Plan) -> ResolvedPlan:
         )
     if plan.suffix_tokens and plan.hybrid:
         raise PlanError(
-            "hybrid answers for whole prefixes, --suffix-tokens asks for what comes after one; leave out one of the two"
+            "--hybrid measures whole prefixes, --suffix-tokens what follows one; use one of the two"
         )
     if plan.tokens is not None:
         require_lengths(
@@ -241,20 +241,19 @@ def load_of(series: str) -> str:
 
 
 def _require_one_world(plan: Plan) -> None:
-    """A simulated plan simulates both arms: nothing real can stand beside it; a read limit needs files to read."""
+    """A simulated plan simulates both arms and no real one; a read limit needs a backend that reads files."""
     kinds = {spec.backend: find_backend(spec.backend) for spec in plan.loads}
     if plan.limit_bytes_per_s is not None and plan.simulation is None:
         servers = [name for name, kind in kinds.items() if kind.on_server]
         memory = [name for name, kind in kinds.items() if not kind.from_storage]
-        # memory may stand beside a drive that is held back: it is the tier above
+        # memory may be measured with a limited drive: it is the tier above
         if servers or len(memory) == len(kinds):
             raise PlanError(
-                f"--limit holds reads of files back, and {(servers or memory)[0]} reads none; "
-                f"leave one of the two out"
+                f"--limit slows reads of files, and {(servers or memory)[0]} reads none; use one of the two"
             )
     real = [spec.backend for spec in plan.loads if spec.backend != "simulated"]
     if plan.simulation is not None and real:
-        raise PlanError(f"the simulated backend cannot be measured beside {real[0]}; run two sweeps")
+        raise PlanError(f"the simulated backend cannot be measured with {real[0]}; run two sweeps")
 
 
 def _require_ranks(plan: Plan, model: Model) -> None:
@@ -264,14 +263,16 @@ def _require_ranks(plan: Plan, model: Model) -> None:
         return
     if plan.hybrid:
         raise PlanError(
-            "the hybrid arm is measured on one rank only: the ranks would meet at different tokens; "
-            "leave --hybrid or --tp out"
+            "the hybrid arm runs on one rank only: several ranks would meet at different tokens; "
+            "use one of --hybrid and --tp"
         )
     on_servers = [load.backend for load in plan.loads if find_backend(load.backend).on_server]
     if on_servers:
-        raise PlanError(f"{on_servers[0]} reads for one rank only so far; leave --tp out, or read files")
+        raise PlanError(
+            f"{on_servers[0]} reads for one rank only; drop --tp, or use a backend that reads files"
+        )
     if plan.simulation is not None:
-        raise PlanError("a simulated sweep has no ranks; leave --tp out, or name another --backend")
+        raise PlanError("a simulated sweep has no ranks; drop --tp, or use another --backend")
     if plan.device.startswith("cuda:"):
         raise PlanError(f"--device {plan.device} is one GPU, {ranks} ranks need as many; try --device cuda")
 

@@ -57,13 +57,13 @@ def most_tokens(setup: ResolvedPlan, scratch: Path | None) -> int:
             raise PlanError(
                 f"{scratch.parent}: a working set of {room_bytes / 1e9:.2f} GB does "
                 f"not hold the {needed} chunks of {load.geometry.chunk_tokens} tokens that a suffix of "
-                f"{setup.plan.suffix_tokens} may take; free some, or try --chunk-tokens or --working-set"
+                f"{setup.plan.suffix_tokens} may take; free some space, or change --chunk-tokens or --working-set"
             )
     if most < setup.chunk_tokens:
         raise PlanError(
             f"{scratch.parent}: a working set of {room_bytes / 1e9:.2f} GB and {memory_bytes / 1e9:.2f} GB of memory "
             f"{'for each rank ' if ranks > 1 else ''}do not hold one chunk of {setup.chunk_tokens} tokens; "
-            f"free some, or try --chunk-tokens or --working-set"
+            f"free some space, or change --chunk-tokens or --working-set"
         )
     return most
 
@@ -240,7 +240,7 @@ class ChunkPlacement:
             yield _place_all(placement, store_dirs, observer, before_each=before_each)
         finally:
             for depot in of_store.values():
-                with suppress(KVIOError):  # the run's own withdrawal meets it again, and says so
+                with suppress(KVIOError):  # the withdrawal at the end of the run repeats it, with a notice
                     depot.withdraw()
 
     def withdraw(self) -> tuple[Notice, ...]:
@@ -302,7 +302,7 @@ class StoreReads:
 def count_reads(
     setup: ResolvedPlan, scratch: Path, taken: Mapping[Path, CursorPosition]
 ) -> Iterator[StoreReads]:
-    """Of every store that something was taken from; nothing of one whose files somebody removed.
+    """Reads of every store that was read; none of a store whose files are gone.
 
     Args:
         taken: by the directory of a store, the files that were read.

@@ -43,7 +43,7 @@ def run_sweep(plan: Plan, *, root: Path, data_dir: Path, hooks: SweepHooks) -> P
     Raises:
         CatalogError, PlanError, KVIOError, LimitRefusedError: the plan cannot be measured here.
         MeasureError: it failed before the first sample; later failures and interrupts are in the header.
-        WriteError: the results cannot be written any more; the sweep can be resumed.
+        WriteError: the results cannot be written; the sweep can be resumed.
     """
     since_s = MonotonicClock().now_s()  # finding out what works here is paid from the budget
     resolve_plan(plan)  # what was asked must make sense before anything is tried

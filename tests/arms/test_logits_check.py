@@ -142,10 +142,10 @@ def test_half_recomputed_and_half_loaded_gives_the_logits_of_recompute(
 class OneChunkLess(HybridExchange):
     """Loads all that it was told to, and says that it had loaded the chunk before as well."""
 
-    def _bring(
+    def _load_chunks(
         self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
     ) -> None:
-        super()._bring(loader, target, planned, prompt=prompt)
+        super()._load_chunks(loader, target, planned, prompt=prompt)
         first = planned.num_tokens - prompt.shape[1]
         for group in target.groups:
             group[:, first : first + CHUNK_TOKENS_HYBRID_ANSWER].fill_(0xA5)

@@ -64,7 +64,7 @@ BAD = {
     "a suffix beyond the maximum": (["sweep", "qwen3-8b", "--suffix-tokens", "50000"], "maximum of 40960"),
     "simulated beside real": (
         ["sweep", "qwen3-8b", "--backend", "simulated,posix"],
-        "cannot be measured beside posix",
+        "cannot be measured with posix",
     ),
     "an option of another backend": (
         ["sweep", "qwen3-8b", "--option", "queue=aio"],
@@ -84,7 +84,7 @@ BAD = {
         ["sweep", "qwen3-8b", "--backend", "hostmem", "--limit", "50MB/s"],
         "hostmem reads none",
     ),
-    "hybrid of a suffix": (["sweep", "qwen3-8b", "--hybrid", "--suffix-tokens", "64"], "leave out one"),
+    "hybrid of a suffix": (["sweep", "qwen3-8b", "--hybrid", "--suffix-tokens", "64"], "use one of the two"),
     "resume of nothing": (["sweep", "--resume", "/nowhere"], "/nowhere"),
     "resume of something else": (
         ["sweep", "--resume", "/nowhere", "--backend", "uring"],

@@ -69,7 +69,7 @@ def test_a_real_sweep_leaves_an_answer_and_no_kv_files(tiny: Path, tmp_path: Pat
     assert run.checks["answer:posix/best"]["passed"] is True
     assert run.checks["answer:posix/best"]["control_difference"] > 1
     assert run.searches["posix/best"].chosen is None
-    assert run.searches["posix/best"].reason == "256 tokens are 0.5 MB, too few to tell settings apart"
+    assert run.searches["posix/best"].reason.startswith("256 tokens are 0.5 MB")
     assert {path.name for path in folder.iterdir()} == {
         "run.json",
         "samples.csv",

@@ -236,9 +236,7 @@ def test_what_outweighs_the_chunks_is_not_told_from_them_where_there_is_no_time_
 
 
 def test_without_time_to_try_a_server_that_is_said_and_not_that_it_became_slower(tmp_path: Path) -> None:
-    with pytest.raises(
-        KVIOError, match=r"^a budget of 60 s leaves no time to find out how long placing KV chunks takes"
-    ):
+    with pytest.raises(KVIOError, match="60 s leaves no time to measure the upload"):
         prepare(tmp_path, left_s=1.0, loads=(S3,))
 
 
@@ -247,10 +245,7 @@ def test_a_server_that_becomes_slower_than_it_was_when_tried_ends_with_the_time_
 ) -> None:
     with pytest.raises(KVIOError) as caught:
         prepare(tmp_path, left_s=100.0, loads=(S3,), tokens=(64, 512), server={"later_s": 40.0})
-    assert str(caught.value) == (
-        "the KV chunks were not placed within the budget of 60 s: the server was slower than when a few were tried; "
-        "try a longer --budget, or shorter prefixes, or a faster way to it"
-    )
+    assert "server became slower" in str(caught.value)
 
 
 def test_a_mooncake_store_of_the_users_is_tried_out_and_one_of_the_runs_own_is_not(tmp_path: Path) -> None:

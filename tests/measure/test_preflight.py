@@ -221,7 +221,7 @@ def test_every_load_series_has_a_hybrid_beside_it_and_none_without_the_flag() ->
 
 
 def test_the_marginal_question_and_hybrid_exclude_each_other() -> None:
-    with pytest.raises(PlanError, match="leave out one of the two"):
+    with pytest.raises(PlanError, match="--suffix-tokens"):
         resolve_plan(Plan(model="qwen3-8b", hybrid=True, suffix_tokens=64))
 
 

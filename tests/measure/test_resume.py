@@ -168,7 +168,7 @@ def test_a_complete_sweep_is_gone_on_with_where_it_gets_a_longer_budget(tmp_path
     nothing = Notice(kind="nothing_measured", detail="the budget of 180 s ended before the first sample")
     folder = _stopped(tmp_path, state="complete", notices=(nothing,))
     for budget_s in (None, PLAN.budget_s):
-        with pytest.raises(PlanError, match=r"complete, with a budget of 180 s; a longer --budget goes on"):
+        with pytest.raises(PlanError, match="complete, with a budget of 180 s"):
             resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(budget_s=budget_s))
     assert {sample.round for sample in read_samples(folder)[0]} == {0}
     resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(budget_s=600))
@@ -385,7 +385,7 @@ def test_a_complete_sweep_is_gone_on_with_for_a_check_that_had_no_time(code: str
         update={"notices": (Notice(kind=code, series="simulated/best", detail="no time"),)}
     )
     longer(open_yet)
-    with pytest.raises(PlanError, match="a longer --budget goes on with it"):
+    with pytest.raises(PlanError, match="resume it with a longer --budget"):
         longer(open_yet, by_s=0.0)
 
 
@@ -393,9 +393,7 @@ def test_a_sweep_that_was_precise_enough_is_gone_on_with_for_a_smaller_precision
     plan = PLAN.model_copy(update={"tokens": None, "num_rounds": None})
     folder = run_sweep(plan, root=tmp_path / "results", data_dir=tmp_path, hooks=_hooks())
     before = read_samples(folder)[0]
-    with pytest.raises(
-        PlanError, match=r"as --precision asked \(a smaller one goes on\), so that a longer --budget adds"
-    ):
+    with pytest.raises(PlanError, match="a longer --budget adds nothing"):
         resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(budget_s=plan.budget_s + 60))
     resume_sweep(folder, data_dir=tmp_path, hooks=_hooks(), until=NewLimits(precision=0.03))
     after = read_samples(folder)[0]

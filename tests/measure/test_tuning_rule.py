@@ -254,9 +254,7 @@ def test_what_was_chosen_and_has_failed_gives_way_to_the_default() -> None:
     chosen = Choice(FAST, "against the default +90%")
     assert unless_failed(chosen, DEFAULT, failed={}) == chosen
     found = unless_failed(chosen, DEFAULT, failed={FAST: WHY})
-    assert found == Choice(
-        DEFAULT, f"the default, for 32 threads, 32 in flight, 4 MiB requests failed: {WHY}"
-    )
+    assert found == Choice(DEFAULT, f"the default: 32 threads, 32 in flight, 4 MiB requests failed: {WHY}")
     with pytest.raises(NoSearchError, match="Too many open files"):
         unless_failed(chosen, DEFAULT, failed={FAST: WHY, DEFAULT: WHY})
     with pytest.raises(NoSearchError, match="Too many open files"):

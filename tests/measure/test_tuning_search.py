@@ -78,7 +78,7 @@ def test_a_search_takes_8_percent_of_the_budget_and_15_seconds_at_most() -> None
 def test_a_small_budget_keeps_the_layout_s_own_values_and_says_so() -> None:
     small = planned(plan_of(budget_s=30))
     assert (small.series, small.limit_s) == ((), 0.0)
-    assert small.known["posix/best"].reason == "a budget of 30 s leaves no time for it; from 38 s on there is"
+    assert "at least 38 s" in small.known["posix/best"].reason
     assert small.known["posix/best"].chosen is None
 
 
@@ -86,7 +86,7 @@ def test_a_small_budget_keeps_the_layout_s_own_values_and_says_so() -> None:
 def test_the_budget_that_is_said_to_be_enough_is(number: int, budget_s: int) -> None:
     loads = tuple(LoadSpec(backend=name) for name in ("posix", "uring", "hostmem", "nixl", "gds")[:number])
     small = planned(plan_of(budget_s=30, loads=loads))
-    assert small.known["posix/best"].reason.endswith(f"from {budget_s} s on there is")
+    assert f"at least {budget_s} s" in small.known["posix/best"].reason
     assert len(planned(plan_of(budget_s=budget_s, loads=loads)).series) == number
 
 
@@ -94,9 +94,7 @@ def test_more_series_than_the_search_ever_has_time_for_are_told_so() -> None:
     names = ("posix", "uring", "hostmem", "nixl", "gds", "hostmem-pinned")
     search = planned(plan_of(budget_s=3600, loads=tuple(LoadSpec(backend=name) for name in names)))
     assert search.series == ()
-    assert search.known["posix/best"].reason == (
-        "6 series leave less than 3 s for each; name fewer, or give their values"
-    )
+    assert search.known["posix/best"].reason.startswith("6 series")
 
 
 @pytest.mark.parametrize(
@@ -105,9 +103,9 @@ def test_more_series_than_the_search_ever_has_time_for_are_told_so() -> None:
         ((LoadSpec(),), {"limit_bytes_per_s": 1e8}, "under a read limit"),
         ((LoadSpec(),), {"tensor_parallel": 2}, "several ranks read at once"),
         ((LoadSpec(backend="null"),), {}, "null reads nothing"),
-        ((LoadSpec(num_threads=8, request_bytes=MIB),), {}, "nothing that posix takes was left open"),
-        ((LoadSpec(queue_depth=8, request_bytes=MIB),), {}, "nothing that posix takes was left open"),
-        ((LoadSpec(backend="hostmem", num_threads=8),), {}, "nothing that hostmem takes was left open"),
+        ((LoadSpec(num_threads=8, request_bytes=MIB),), {}, "every setting of posix was given"),
+        ((LoadSpec(queue_depth=8, request_bytes=MIB),), {}, "every setting of posix was given"),
+        ((LoadSpec(backend="hostmem", num_threads=8),), {}, "every setting of hostmem was given"),
     ],
 )
 def test_where_there_is_nothing_to_search_the_record_says_why(

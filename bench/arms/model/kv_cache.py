@@ -1,4 +1,4 @@
-"""The library's cache, laid over KV blocks: what a forward writes lies where a load would bring it."""
+"""The library's cache, laid over KV blocks: a forward writes where a load would."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from kvio.loading.blocks import KVBlocks
 
 
 class CacheMismatchError(Exception):
-    """The layout says other bytes than the model keeps; a load would bring the wrong ones."""
+    """The layout has other bytes than the model keeps: a load would be wrong."""
 
 
 class CapacityError(Exception):
@@ -60,7 +60,7 @@ class BlockLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the new states (1, H, q, D) in place; give back those attended to, (1, H, first..p+q, D)."""
+        """Write the new states (1, H, q, D) in place; return those attended to, (1, H, first..p+q, D)."""
         end = self.past_tokens + key_states.shape[2]
         if end > self._capacity_tokens:
             raise CapacityError(f"{end} tokens do not fit in blocks for {self._capacity_tokens}")
@@ -86,7 +86,7 @@ class BlockLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return 0 if self.window_tokens is None else max(0, self.past_tokens - self.window_tokens + 1)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Number of keys that `update` will give back, and the token that the first of them belongs to."""
+        """Number of keys that `update` will return, and the token that the first of them belongs to."""
         return self.past_tokens + query_length - self._first_token, self._first_token
 
     def get_seq_length(self) -> int:

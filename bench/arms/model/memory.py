@@ -18,7 +18,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_TOP_PAD = -1, -4, -2  # malloc.h of glibc
 
 
 class MemoryShortError(CannotHoldError):
-    """The device has not the memory that was asked for; says how much of each."""
+    """The device lacks memory; the message has both numbers."""
 
 
 def available_bytes(device: torch.device) -> int:
@@ -90,17 +90,17 @@ class MemoryGuard:
         self.arm = arm
 
     def warm_up(self, case: Case) -> None:
-        """Warm up, or say that the case does not fit."""
+        """Warm up, or refuse a case that does not fit."""
         with _translate(case):
             self.arm.warm_up(case)
 
     def prepare(self, case: Case) -> None:
-        """Prepare, or say that the case does not fit."""
+        """Prepare, or refuse a case that does not fit."""
         with _translate(case):
             self.arm.prepare(case)
 
     def run(self, case: Case) -> Outcome:
-        """Run, or say that the case does not fit."""
+        """Run, or refuse a case that does not fit."""
         with _translate(case):
             return self.arm.run(case)
 

@@ -29,7 +29,7 @@ KV_PROJECTIONS = ("k_proj", "v_proj")
 
 
 class NotDivisibleError(Exception):
-    """A model that the library cannot divide among ranks as a serving engine would; says why."""
+    """The library cannot divide the model among ranks as a serving engine would; one line with the reason."""
 
 
 def kv_heads_of(config: PretrainedConfig) -> int:

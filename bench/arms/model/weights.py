@@ -1,6 +1,6 @@
 """Random weights of a realistic magnitude, as fast as memory can be written.
 
-A model with the weights that somebody saved, each rank reading its own shard.
+A model with saved weights, each rank reading its own shard.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the doctor says about compute: CPU, torch, attention kernels, GPUs, the container around them."""
+"""Findings about compute: CPU, torch, attention kernels, GPUs, container."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the doctor says about the folder where the chunks will lie."""
+"""Findings about the data directory."""
 
 import os
 import shutil

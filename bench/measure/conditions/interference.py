@@ -1,4 +1,4 @@
-"""Who else was at work while rounds were measured, and in which of them."""
+"""Detect CPU and disk interference from other processes, per round."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,24 +13,24 @@ from bench.record.notices import Notice
 from kvio.evidence.io_counters import Traffic
 from kvio.evidence.storage_device import find_block_device
 
-# of a drive in one round, above both of which somebody else writes there: a sweep itself writes rows and headers
+# above both, in one round, another process writes to the drive: the sweep itself writes rows and headers
 WRITTEN_SHARE = 0.10  # of what was read from it
 WRITTEN_BYTES = 64e6
 
 
 @dataclass(slots=True)
 class InterferenceMonitor:
-    """Others at work, by the numbers of the rounds that they disturbed."""
+    """Interference by round number."""
 
     read: Callable[[], SystemCounters]  # the counters now
-    before: SystemCounters  # what they said when the round before ended
+    before: SystemCounters  # the counters when the round before ended
     # of the processor, in the rounds in which others took much of it
     shares: dict[int, float] = field(default_factory=dict)
     # of the drive, in the rounds in which others wrote much to it
     traffic: dict[int, Traffic] = field(default_factory=dict)
 
     def look(self, number: int) -> tuple[Notice, ...]:
-        """What there is to say after round `number`: of each thing one notice, of all rounds up to now."""
+        """Notices after round `number`: one of each kind, for all rounds so far."""
         before, self.before = self.before, self.read()
         share = self.before.others_share_since(before)
         if share is not None and share > BUSY_SHARE:
@@ -62,7 +62,7 @@ class InterferenceMonitor:
 
 
 def start_monitor(setup: ResolvedPlan, session: MeasurementSession) -> InterferenceMonitor | None:
-    """Begin to watch for others; None where they disturb nothing, as in a simulation."""
+    """Start to count other work; None in a simulation, which nothing disturbs."""
     if setup.plan.simulation is not None:
         return None
     counts_processor = not _has_server_here(setup)
@@ -76,7 +76,7 @@ def start_monitor(setup: ResolvedPlan, session: MeasurementSession) -> Interfere
 
 
 def _has_server_here(setup: ResolvedPlan) -> bool:
-    """Whether a server on this machine answers: it works for the sweep, but is none of its processes."""
+    """Whether a server on this machine serves the reads: its processor time is part of the sweep."""
     servers = (find_server(load) for load in setup.loads)
     return any(server is not None and server.interface.name == "lo" for server in servers)
 
@@ -93,5 +93,5 @@ def _format_rounds(numbers: Iterable[int]) -> str:
         [number for _, number in run]
         for _, run in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0])
     ]
-    said = ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f"round{'s' if len(ordered) > 1 else ''} {said}"
+    ranges = ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"round{'s' if len(ordered) > 1 else ''} {ranges}"

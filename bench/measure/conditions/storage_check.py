@@ -1,4 +1,4 @@
-"""Whether a read of files can be proved cold or direct where they are to lie: said before time is spent on it."""
+"""Check before a sweep whether cold or direct reads can be verified in the data directory."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def check_cold_reads(setup: ResolvedPlan, data_dir: Path) -> tuple[Notice, ...]:
 
     Args:
         setup: what is to be measured.
-        data_dir: where the files will lie; nothing is said where there is no such directory.
+        data_dir: where the files will lie; no notice where it does not exist.
 
     Raises:
         PlanError: every series reads files, and there they never leave memory.

@@ -1,4 +1,4 @@
-"""What a sweep computes on, as the processes that measure pick it; this one touches no device."""
+"""The device of a sweep, as its measuring processes pick it; this process touches no device."""
 
 from bench.measure.clock import MonotonicClock
 from bench.measure.processes.entry import PRELOAD, serve
@@ -11,7 +11,7 @@ ANSWER_S = 60.0  # the fork server has torch to import first
 
 
 def ask_device(plan: Plan) -> DeviceSeen:
-    """Ask a fresh process, as one that measures would begin.
+    """Ask a fresh process which device it would measure on.
 
     Raises:
         PlanError: the device that was asked for is not there, or its driver does not answer.
@@ -37,6 +37,6 @@ def receive_device(source: Source, job: DeviceJob) -> DeviceSeen:
                 raise PlanError(reason) if refused else MeasureError(f"device {job.plan.device}: {reason}")
     if seen is None:
         raise PlanError(
-            f"device {job.plan.device}: torch did not say within {ANSWER_S:.0f} s what it sees here; try --device cpu"
+            f"device {job.plan.device}: torch did not answer within {ANSWER_S:.0f} s; try --device cpu"
         )
     return seen

@@ -14,7 +14,7 @@ import psutil
 
 from kvio.store.scratch import ScratchError, clean_stale, open_scratch
 
-PREFIX = "kvfork-"  # not that of a scratch directory: this one does not say that a run measures
+PREFIX = "kvfork-"  # not that of a scratch directory: this one does not mark a running sweep
 FOR_THE_PARENT = (signal.SIGINT, signal.SIGHUP)  # a terminal sends them to all; the parent ends the others
 MAX_PATH_BYTES = 107  # of a socket's name; source: unix(7), sun_path
 BELOW_BYTES = len("/kvfork-12345678/pymp-12345678/listener-12345678")
@@ -23,7 +23,7 @@ AFTER_MULTIPROCESSING = -200  # its own directory goes at -100 (multiprocessing.
 
 
 class StartError(Exception):
-    """The fork server did not start a process; one line that says what became of it."""
+    """The fork server did not start a process; one line with the reason."""
 
 
 def start_server() -> None:

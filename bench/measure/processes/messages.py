@@ -1,4 +1,4 @@
-"""What the runner asks of a fresh process, and what comes back, message by message."""
+"""Jobs for measuring processes, and the messages that they send back."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,8 +142,8 @@ class SeriesSkipped:
 
 @dataclass(frozen=True, slots=True)
 class SeriesFailed:
-    """A load or hybrid series could not be opened or read.  Its round ends there, or of the preflight its check; all that
-    follows goes on without it."""
+    """A load or hybrid series could not be opened or read.  Its round, or its check in the preflight, ends there;
+    the sweep continues without it."""
 
     series: str
     reason: str
@@ -172,7 +172,7 @@ class SettingFound:
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """The job cannot go on; one line that says why."""
+    """The job failed; one line with the reason."""
 
     reason: str
     refused: bool = False  # what was asked cannot be done on this machine

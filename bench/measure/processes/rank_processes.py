@@ -1,4 +1,4 @@
-"""The fresh processes that carry out one job: one, or the ranks of a group, of which the first one speaks."""
+"""The fresh processes of one job: one, or the ranks of a group, of which rank 0 sends the messages."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ CAUSE_WAIT_S = 1.0  # when one rank fails the others fail too; time for the one 
 
 @dataclass(slots=True)
 class RankProcesses:
-    """Processes at work, by rank, with our ends of their pipes."""
+    """Running processes, by rank, with our ends of their pipes."""
 
     processes: list[ForkServerProcess]
     pipes: list[Connection]
@@ -38,7 +38,7 @@ class RankProcesses:
                 self._reap(rank)
 
     def messages(self, left_s: Callable[[], float]) -> Iterator[Message]:
-        """What the first process says, until it is done, any one fails, or no time is left."""
+        """Messages of rank 0 until it is done, any rank fails, or the time is used."""
         while not self.failures:
             ready = self._ready(left_s())
             if not ready:
@@ -62,7 +62,7 @@ class RankProcesses:
         return sorted(open_pipes[pipe] for pipe in wait(list(open_pipes), max(0.0, timeout_s)))  # type: ignore[index]
 
     def _receive(self, rank: int) -> Message | None:
-        """The next message of one process, where it is for others to hear; failures are kept."""
+        """The next message of one rank; None for failures, which are kept, and for other ranks than 0."""
         try:
             message: Message = self.pipes[rank].recv()
         except (EOFError, ConnectionResetError):
@@ -81,7 +81,7 @@ class RankProcesses:
         self.failures[rank] = JobFailed(_describe_exit(process.exitcode))
 
     def _find_cause(self) -> JobFailed:
-        """Why the job failed: of several ranks, what the first one says that did not only miss another."""
+        """Why the job failed: the failure of the first rank that did not just miss another."""
         while len(self.failures) < len(self.pipes):
             ready = self._ready(CAUSE_WAIT_S)
             if not ready:
@@ -91,14 +91,14 @@ class RankProcesses:
         causes = {rank: failed for rank, failed in self.failures.items() if not failed.lost_others}
         silent = min(set(range(len(self.pipes))) - self.failures.keys(), default=None)
         if not causes and silent is not None:
-            causes = {silent: JobFailed("it hangs, the others waited for it in vain")}
+            causes = {silent: JobFailed("it hangs: the other ranks timed out waiting for it")}
         rank, failed = min((causes or self.failures).items())
         if len(self.pipes) == 1 or len({cause.reason for cause in causes.values()}) < len(causes):
-            return failed  # all alone, or said alike by several
+            return failed  # one process, or the same failure in several
         return JobFailed(f"rank {rank} of {len(self.pipes)}: {failed.reason}", refused=failed.refused)
 
 
-UNTOLD = 255  # multiprocessing's code of a process whose fork server is gone, and cannot tell how it ended
+UNTOLD = 255  # multiprocessing's code of a process whose fork server is gone
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def open_ranks(
 
 
 def _make_slot(rank: int, size: int, listener: socket.socket) -> RankSlot:
-    """The ranks meet at a port that is ours already, so that nobody can take it in between."""
+    """The ranks meet at a port that is ours already, so that no other process can take it."""
     return RankSlot(rank, size, listener.getsockname()[1], listener if rank == 0 else None)
 
 
@@ -146,7 +146,7 @@ def _stop(ranks: RankProcesses) -> None:
             process.kill()
     for process in ranks.processes:
         process.join(STOP_WAIT_S)
-        if process.is_alive():  # or it is dead, and the fork server, which alone can tell, hangs
+        if process.is_alive():  # or it is dead, and the fork server, which knows, hangs
             end_server()
 
 

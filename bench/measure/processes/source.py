@@ -1,4 +1,4 @@
-"""Where messages come from: fresh processes of a fork server, or a simulation on a virtual clock."""
+"""Run jobs: in fresh processes of a fork server, or as a simulation on a virtual clock."""
 
 import multiprocessing
 import random

@@ -8,7 +8,7 @@ A pass reads once with each setting that is still in the race, in random order. 
 seconds, so settings are compared within passes only: what counts is the median over passes of the rate over that
 of the incumbent in the same pass.
 
-The default is used unless the duel says otherwise, after 5 passes at least: the challenger must be faster by 2 % in
+The default is used unless the duel decides otherwise, after at least 5 passes: the challenger must be faster by 2 % in
 the median, and its gains so high that without any difference they were so in at most 5 % of cases (Wilcoxon's signed
 ranks).  The passes that picked the challenger do not count here, because the winner of a race is partly lucky.
 """
@@ -90,7 +90,7 @@ def search_settings(space: TuningGrid, read_pass: ReadPass, *, seed: int) -> Cho
     until = 1 - AXES_SHARE - NEIGHBOURS_SHARE
     found = _race(schedule, around, incumbent=found, until_share=until)
     if found == space.default:
-        return Choice(found, "the default, for nothing was seen to be faster")
+        return Choice(found, "the default: no setting was faster")
     return _compare_with_default(schedule, space.default, found)
 
 
@@ -202,15 +202,13 @@ def decide(passes: Sequence[Rates], default: ReadSetting, *, challenger: ReadSet
     """The challenger where it is faster beyond noise, else the default."""
     gains = duel_gains(passes, default, challenger=challenger)
     if len(gains) < MIN_DUELS:
-        return Choice(
-            default, f"the default, for {len(gains)} paired reads cannot tell a faster one from chance"
-        )
+        return Choice(default, f"the default: {len(gains)} paired reads cannot rule chance out")
     wins = sum(gain > 0 for gain in gains)
     gain = statistics.median(gains)
-    said = f"{math.expm1(gain):+.0%} in the median and faster in {wins} of {len(gains)} paired reads"
+    gained = f"{math.expm1(gain):+.0%} in the median and faster in {wins} of {len(gains)} paired reads"
     if chance_of(gains) <= CHANCE and gain >= MARGIN:
-        return Choice(challenger, f"against the default {said}")
-    return Choice(default, f"the default, for {challenger} was no faster beyond noise: {said}")
+        return Choice(challenger, f"against the default {gained}")
+    return Choice(default, f"the default: {challenger} was not significantly faster: {gained}")
 
 
 def chance_of(gains: Sequence[float]) -> float:

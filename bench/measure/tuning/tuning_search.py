@@ -1,6 +1,6 @@
-"""Which load series get a search for their threads, depth and request size; carrying it out; what the record says.
+"""Search threads, queue depth and request size of the series of layout best: which series, which settings, the record.
 
-The settings that a search may try for one load series: all that nobody fixed, within what memory allows.
+A search may try every value that the user left open, within what memory allows.
 """
 
 import math
@@ -25,7 +25,7 @@ from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.presets import adapt_preset
 from kvio.store.chunk_store import ChunkStore
 
-MIN_BYTES = 16_000_000  # of one read: shorter ones tell of opening files, not of the drive
+MIN_BYTES = 16_000_000  # of one read: shorter reads measure the opening of files, not the drive
 THREADS = (1, 2, 4, 8, 16, 32, 64)
 IN_FLIGHT = (1, 2, 4, 8, 16, 32)
 REQUEST_BYTES = tuple(2**power for power in range(18, 25))  # 256 KiB to 16 MiB
@@ -106,7 +106,7 @@ def _fits(setting: ReadSetting, load: LoadSeries, *, kind: BackendKind, room_slo
 SEARCHED = "best"  # the layout whose values are ours to choose
 BUDGET_SHARE = 0.08  # for all searches together
 MAX_S = 15.0
-MIN_S = 3.0  # for one search; in less time nothing can be told from chance
+MIN_S = 3.0  # for one search; a shorter search cannot rule chance out
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +136,11 @@ def plan_search(run: RunRecord, setup: ResolvedPlan, samples: Sequence[Sample]) 
 
 
 def _format_no_time(budget_s: float, num_series: int) -> str:
-    """Why so many searches have no time, and what would change that; that is never said of the budget alone where
-    the searches may not take longer however large it is."""
+    """Why there is no time for so many searches; a budget is suggested only where it would help."""
     if MIN_S * num_series > MAX_S:
-        return f"{num_series} series leave less than {MIN_S:g} s for each; name fewer, or give their values"
+        return f"{num_series} series leave less than {MIN_S:g} s for each; use fewer, or pass --threads and --request"
     needed_s = math.ceil(MIN_S * num_series / BUDGET_SHARE)
-    return f"a budget of {budget_s:g} s leaves no time for it; from {needed_s} s on there is"
+    return f"tuning needs a budget of at least {needed_s} s (have {budget_s:g} s)"
 
 
 def _why_none(load: LoadSeries, plan: Plan) -> str | None:
@@ -151,16 +150,14 @@ def _why_none(load: LoadSeries, plan: Plan) -> str | None:
     if not kind.moves_bytes:
         return f"{spec.backend} reads nothing"
     if plan.limit_bytes_per_s is not None:
-        return "under a read limit the drive gives what the limit lets through"
+        return "under a read limit, the limit decides the rate"
     if plan.tensor_parallel > 1:
-        return "several ranks read at once, and what is best for one alone need not be so for all"
+        return "several ranks read at once, and the best setting of one is not the best of all"
     depth_open = spec.queue_depth is None and (several or spec.num_threads is None)
     threads_open = several and spec.num_threads is None
     request_open = spec.request_bytes is None and kind.from_storage
     return (
-        None
-        if depth_open or threads_open or request_open
-        else f"nothing that {spec.backend} takes was left open"
+        None if depth_open or threads_open or request_open else f"every setting of {spec.backend} was given"
     )
 
 
@@ -178,11 +175,11 @@ def find_settings(
     run = rounds.run
     found, broken = dict(search.known), list[str]()
     measured = {name for _, name in rounds.series}
-    wanted = [name for name in search.series if name in measured]  # the others were left out meanwhile
+    wanted = [name for name in search.series if name in measured]  # the others were dropped meanwhile
     longest = rounds.allowed[-1]
     if wanted and run.kv_bytes_per_token * longest < MIN_BYTES:
         megabytes = run.kv_bytes_per_token * longest / 1e6
-        reason = f"{longest} tokens are {megabytes:.1f} MB, too few to tell settings apart"
+        reason = f"{longest} tokens are {megabytes:.1f} MB, too few to compare settings"
         found |= {name: SettingSearch(reason=reason) for name in wanted}
     elif wanted:
         observer.on_phase("searching threads, queue depth and request size for this drive")
@@ -225,13 +222,13 @@ def _carry_out(
 
 
 def _suppose_all(directory: Path, known: CursorPosition) -> CursorPosition:
-    """What a search may have read of a store's files when it ended without saying so: each of them once."""
+    """The position after every file was read once: all that a search that failed may have read."""
     store = ChunkStore.open(directory)
     return CursorPosition(max(known.chunks, store.num_chunks), max(known.states, store.num_states))
 
 
 def note_searches(run: RunRecord) -> RunRecord:
-    """The header with the settings of all series as they will be carried out, and said in their labels."""
+    """The header with the chosen settings in the settings and labels of their series."""
     settled = resolve_plan(settle(run.plan, run.searches)).series
     series = dict(run.series)
     for name, search in run.searches.items():

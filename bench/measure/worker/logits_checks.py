@@ -106,11 +106,11 @@ class StoreRoundTrip:
             into=self._kind.into,
         )
         try:
-            self._bring(loader, target, planned, prompt=prompt)
+            self._load_chunks(loader, target, planned, prompt=prompt)
         finally:
             loader.close()
 
-    def _bring(
+    def _load_chunks(
         self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
     ) -> None:
         """Load everything."""
@@ -158,7 +158,7 @@ class HybridExchange(StoreRoundTrip):
         self._kv_dtype = kv_dtype
         self.load_fraction: float | None = None
 
-    def _bring(
+    def _load_chunks(
         self, loader: ChunkLoader, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
     ) -> None:
         """Recompute and load; nothing that lies before the prompt is brought."""
@@ -170,7 +170,7 @@ class HybridExchange(StoreRoundTrip):
             last_token=planned.num_tokens,
             chunk_tokens=chunk_tokens,
             sizes=PieceSizes(chunk_tokens, chunk_tokens),
-            share=0.25,  # of two chunks each side gets one, whoever is faster: recompute leaves the last to loading
+            share=0.25,  # of two chunks each side gets one, whichever is faster: recompute leaves the last to loading
             states=[job for job in planned.jobs if job.chunk_id is None],
         )
         front = prefill_over(
@@ -193,7 +193,7 @@ class HybridExchange(StoreRoundTrip):
 def check_answers(
     bench: ModelSession, tokens: int, scratch: Path, *, hybrids: Collection[str], checked: Collection[str]
 ) -> Iterator[Message]:
-    """The right-answer check of each series that brings bytes in; one that breaks is left out while others are left."""
+    """The logits check of each series that moves bytes; a series that fails is dropped while others are left."""
     loads = bench.setup.loads
     broken = 0
     for load in (load for load in loads if find_backend(load.spec.backend).moves_bytes):

@@ -1,6 +1,6 @@
-"""The preflight as the measuring process carries it out: costs, right answer, scaling error, price of the harness.
+"""The preflight inside the measuring process: layers, costs, logits check, scaling error, overhead of the harness.
 
-Which layers of the model a sweep builds: decided once, by the preflight, and kept by every round.
+The preflight chooses the layers that are built; every round builds the same.
 """
 
 import statistics
@@ -91,8 +91,8 @@ def build_layers(setup: ResolvedPlan, job: PreflightJob, clock: Clock) -> ModelS
             raise
         lack = str(error).partition("; try")[0]
         raise MemoryShortError(
-            f"the {len(layers)} layers that this sweep was begun with do not fit any more: {lack}; "
-            "end other work, or sweep again"
+            f"the {len(layers)} layers that this sweep started with do not fit now: {lack}; "
+            "stop other work, or start a new sweep"
         ) from None
 
 
@@ -197,7 +197,7 @@ class _Walk:
 
 
 def _price_waiting(bench: ModelSession) -> dict[str, Any]:
-    """Who measures together, and what it costs that none goes on before all have come: every timed part has it."""
+    """The ranks, and the seconds of one barrier between them, which every timed part includes."""
     waits_s = []
     for _ in range(NUM_WAITS):
         began_s = bench.now_s()

@@ -1,4 +1,4 @@
-"""The search as the measuring process carries it out: cold reads of the run's files under one setting after another."""
+"""The search inside the measuring process: cold reads of the run's files under one setting after another."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -32,7 +32,7 @@ MIN_READS = 24  # for which a search makes sense
 
 
 class NoSearchError(Exception):
-    """Nothing can be searched here; the message says why."""
+    """Nothing can be searched here; the message is the reason."""
 
 
 def search_all(job: SearchJob, clock: Clock) -> Iterator[Message]:
@@ -233,11 +233,11 @@ def unless_failed(choice: Choice, default: ReadSetting, *, failed: Mapping[ReadS
         return choice
     if default in failed:
         raise NoSearchError(f"{default}: {failed[default]}")
-    return Choice(default, f"the default, for {choice.setting} failed: {failed[choice.setting]}")
+    return Choice(default, f"the default: {choice.setting} failed: {failed[choice.setting]}")
 
 
 def choose_tokens(target: TuningTarget, most_tokens: int, *, limit_s: float) -> int:
-    """The prefix to read: long enough to tell of the target, and short enough for many reads; tries the default.
+    """Tokens of one read: enough bytes to measure the drive, few enough for many reads; reads with the default.
 
     Raises:
         NoSearchError: the default cannot be judged, or is too slow for the time.

@@ -1,4 +1,4 @@
-"""A fresh process: takes one job from its pipe, carries it out, sends what comes of it."""
+"""The measuring process: receive one job, run it, send its messages."""
 
 import os
 import signal
@@ -65,7 +65,7 @@ REFUSALS = (
 def serve_job(pipe: Connection, slot: RankSlot | None = None) -> None:
     """Take one job from the pipe and carry it out; ends with JobDone or JobFailed, or with a traceback for a bug.
 
-    With a `slot` it is one of several ranks, which all do the same; the first one tells.
+    With a `slot` it is one of several ranks, which all do the same; rank 0 sends the messages.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -79,7 +79,7 @@ def serve_job(pipe: Connection, slot: RankSlot | None = None) -> None:
             for message in _carry_out(job, MonotonicClock()):
                 pipe.send(message)
     except (BrokenPipeError, EOFError, ConnectionResetError):
-        os._exit(1)  # the runner is gone; nobody is left to tell
+        os._exit(1)  # the runner is gone
     except (RuntimeError, OSError, KVIOError, *REFUSALS) as error:
         failed = _describe_failure(error, job)
         if failed is None:
@@ -88,7 +88,7 @@ def serve_job(pipe: Connection, slot: RankSlot | None = None) -> None:
 
 
 def _describe_failure(error: Exception, job: Job) -> JobFailed | None:
-    """What to tell of an error; None of one that is a fault of ours."""
+    """The message for an error; None for a bug of ours."""
     if isinstance(error, RuntimeError):
         loss = group.describe_loss(error)
         return None if loss is None else JobFailed(loss, lost_others=True)
@@ -112,7 +112,7 @@ def _receive(pipe: Connection) -> Job:
 
 
 def _join_group(slot: RankSlot, job: Job) -> None:
-    """Join the other ranks at work on the same job."""
+    """Join the other ranks of the same job."""
     device = pick_device(job.plan.device, slot.rank, slot.size)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -152,7 +152,7 @@ def report_device(job: DeviceJob) -> DeviceSeen:
 
 
 class GroupClock:
-    """The clock of rank 0, told to all others: what depends on the time must not differ among ranks."""
+    """The clock of rank 0, broadcast: decisions that depend on the time must not differ among ranks."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -168,7 +168,7 @@ def _measure(job: RoundJob, clock: Clock) -> Iterator[Message]:
     seed = job.seed * 1_000_003 + job.number
     setup = resolve_plan(job.plan)
     if job.layers is None:
-        raise ValueError("a round is told which layers to build, as the preflight decided")
+        raise ValueError("a round needs the layers that the preflight chose")
     bench = open_model_session(setup, layers=job.layers, longest=longest, now_s=clock.now_s, seed=seed)
     try:
         arms = make_arms(

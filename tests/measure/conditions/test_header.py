@@ -176,7 +176,7 @@ def test_a_resumed_sweep_of_another_model_is_refused_in_one_line(
 ) -> None:
     require_same(tmp_path, begun, resolve_plan(begun.plan), tmp_path)
     config.write_text(json.dumps(TINY | {"intermediate_size": 256}))
-    with pytest.raises(PlanError, match=r"is not what it was .then, now.: digest of the config: ") as caught:
+    with pytest.raises(PlanError, match="digest of the config: ") as caught:
         require_same(tmp_path, begun, resolve_plan(begun.plan), tmp_path)
     assert "\n" not in str(caught.value)
 

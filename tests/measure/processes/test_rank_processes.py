@@ -99,7 +99,7 @@ def test_only_the_first_rank_is_heard_while_all_is_well() -> None:
     ("work", "reason"),
     [
         (lose_one, "rank 2 of 3: the measuring process was killed (out of memory?)"),
-        (silence_one, "rank 2 of 3: it hangs, the others waited for it in vain"),
+        (silence_one, "rank 2 of 3: it hangs: the other ranks timed out waiting for it"),
         (refuse_together, "opt: no plan"),
         (refuse_alone, "rank 1 of 3: wrong bytes"),
     ],
