@@ -37,8 +37,7 @@ def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostMod
     """The cost model of `model` in that setting.
 
     Raises:
-        CatalogError: a name or dtype is unknown, or a figure without which nothing can be said; weights that do
-            not fit the GPUs.
+        CatalogError: a name, dtype or needed figure is unknown, or the weights do not fit into the GPUs.
     """
     dtype = read_weight_dtype(setting.dtype)
     gpu, engine = devices.find_gpu(setting.gpu), devices.find_engine(setting.engine)
@@ -112,7 +111,7 @@ def _peer(gpu: Gpu, num_gpus: int) -> tuple[float | None, tuple[str, ...]]:
 
 
 def gpu_memory_notice(gpu: Gpu) -> tuple[str, ...]:
-    """What is due to be said of the memory that weights are held against."""
+    """The notice where the GPU's memory is unknown or unverified."""
     figure = pick_figure(gpu.memory_bytes)
     if figure is None:
         return (f"the memory of {gpu.name} is unknown: whether the weights fit was not checked",)
@@ -136,7 +135,7 @@ def find_misfit(cost: CostModel, gpu: Gpu, model: Model, *, dtype: str) -> str |
 
 
 def weight_dtype_notice(model: Model, dtype: str) -> tuple[str, ...]:
-    """What is due to be said where weights are supposed in another dtype than they are published in."""
+    """The notice where the modelled weight dtype differs from the published checkpoint."""
     published = model.published_dtype
     if published is None or published == dtype:
         return ()

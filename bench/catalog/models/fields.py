@@ -66,7 +66,7 @@ class Fields:
         self._read: set[str] = set()
 
     def error(self, name: str, problem: str) -> CatalogError:
-        """The error that says what is wrong with one field."""
+        """The error of one field."""
         return CatalogError(f"{self.place}: field {name}: {problem}")
 
     def raw(self, name: str) -> Any:  # noqa: ANN401  the outside may have put anything there

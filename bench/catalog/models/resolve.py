@@ -25,7 +25,7 @@ from bench.catalog.models.architectures import ARCHITECTURES
 from bench.catalog.models.fields import CatalogError, Fields, find_text_fields
 from bench.catalog.models.geometry import Geometry
 
-PROBE_S = 4.0  # the hub client retries for half a minute; one probe before it says so sooner
+PROBE_S = 4.0  # the hub client retries for half a minute; one probe fails sooner
 ADVICE = "pass a local config.json, or a key of the catalogue"
 
 
@@ -54,7 +54,7 @@ def fetch_config(name: str) -> Path:
 
 
 def _require_reachable(name: str) -> None:
-    """One quick request, so that a machine without network is told so in seconds."""
+    """Fail within seconds on a machine without network."""
     if constants.HF_HUB_OFFLINE:
         raise CatalogError(
             f"model {name!r:.120} is in neither catalogue nor hub cache, and HF_HUB_OFFLINE is set; {ADVICE}"
@@ -81,7 +81,7 @@ def _line(error: BaseException) -> str:
 CATALOGUE = Path(__file__).parents[1] / "tables" / "models.toml"
 ABSENT = "none"  # TOML has no null
 MAX_CONFIG_BYTES = 16 * 2**20
-# fields of a file that say how weights are stored or code is found, and would mislead whoever builds from it
+# fields about stored weights or code, which must not be passed on to the built model
 NOT_BUILT = frozenset(
     {
         "model_type",
@@ -112,7 +112,7 @@ class Model:
     config: dict[str, object] = field(hash=False)
     geometry: Geometry  # all counts
     source: str  # where the dimensions come from
-    # that the weights are published in, where the quantization_config of the hub says so (fp8, mxfp4 …); None otherwise
+    # of the published weights, by the hub's quantization_config (fp8, mxfp4 …); None without one
     published_dtype: str | None = None
 
     @property
