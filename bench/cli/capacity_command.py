@@ -16,7 +16,7 @@ from bench.catalog.models.kv_capacity import (
     token_table,
     users_table,
 )
-from bench.catalog.models.resolve import resolve_model
+from bench.catalog.models.resolve import AUTO, resolve_model
 from bench.catalog.models.talk import CONTEXTS, LENGTHS, USERS, talk_tables
 from bench.cli.options import Catalogue, Json, given_flags, option, require_unused
 from bench.cli.outputs import Csv, Plot, require_places, show_tables
@@ -38,7 +38,9 @@ def capacity(
         CONTEXTS
     ),
     lengths: Annotated[str, option("lengths of one sequence, with commas")] = join_counts(LENGTHS),
-    kv_dtype: Annotated[str, option("dtype of the KV cache: bfloat16, float32, fp8 …")] = "bfloat16",
+    kv_dtype: Annotated[
+        str, option("dtype of the KV cache: bfloat16, float32, fp8 …; auto: the checkpoint's, else bfloat16")
+    ] = AUTO,
     dtype: Annotated[str, option("dtype of the weights: bfloat16, float32, fp8, int4 …")] = "bfloat16",
     tp: Annotated[int, option("tensor-parallel ranks")] = 1,
     dram: Annotated[str, option("room for KV in DRAM or on a drive, such as 1TB or 512GiB")] = "1TB",
@@ -63,7 +65,8 @@ def capacity(
             require_unused(context, ("catalogue",), "has GPUs, and none is named: add --gpu NAME")
         require_weight_bits(dtype)
         require_share("reserve", reserve)
-        caches = [Cache(resolve_model(name), kv_dtype, tp) for name in model.split(",")]
+        models = [resolve_model(name) for name in model.split(",")]
+        caches = [Cache(one, one.choose_kv_dtype(kv_dtype), tp) for one in models]
         contexts = parse_counts("context", tokens)
         tables = {
             "bytes_per_token": token_table(caches, max(contexts)),

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from bench.catalog.devices.device_catalog import read_devices
-from bench.catalog.models.resolve import resolve_model
+from bench.catalog.models.resolve import AUTO, resolve_model
 from bench.cli.options import Catalogue, Json, option, out
 from bench.cli.outputs import Csv, Plot, require_places
 from bench.estimate.fits import EXTRAPOLATE
@@ -65,7 +65,9 @@ def machine(
     bandwidth: Rates = None,
     tokens: Tokens = "auto",
     dtype: Annotated[str, option("of the weights: bfloat16, float16, fp8")] = "bfloat16",
-    kv_dtype: Annotated[str, option("of the KV cache: bfloat16, fp8, …")] = "bfloat16",
+    kv_dtype: Annotated[
+        str, option("of the KV cache: bfloat16, fp8, …; auto: the checkpoint's, else bfloat16")
+    ] = AUTO,
     engine: Annotated[str, option("vllm, or kernels: without an engine, a bound")] = "vllm",
     chunk_tokens: ChunkTokens = 256,
     catalogue: Catalogue = None,
@@ -95,7 +97,7 @@ def machine(
             *length_notice(known.geometry, max(lengths)),
             *memory_notice(cost, found.searched[1], memory_of(devices, gpu)),
         )
-        full = full_attention_points(cost, lengths, kv_dtype=kv_dtype)
+        full = full_attention_points(cost, lengths, kv_dtype=known.choose_kv_dtype(kv_dtype))
         answers.append(replace(found, notices=notices, full_attention=full))
     _show(answers, csv=csv, plot=plot, as_json=as_json)
 

@@ -10,6 +10,7 @@ import typer
 
 from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.kv_capacity import format_states
+from bench.catalog.models.resolve import AUTO
 from bench.cli.options import Catalogue, option, out, require_unused
 from bench.record.units import parse_rate
 from bench.record.validate import parsed
@@ -61,7 +62,9 @@ def reuse(
     merge: Annotated[int, option("simulate blocks so many times as large")] = 1,
     skip_bad: Annotated[bool, option("leave out lines that cannot be read, and count them")] = False,
     model: Annotated[str | None, option("whose KV is kept: for capacities in bytes, and with --gpu")] = None,
-    kv_dtype: Annotated[str, option("of --model's KV: bfloat16, float16, fp8 …")] = "bfloat16",
+    kv_dtype: Annotated[
+        str, option("of --model's KV: bfloat16, fp8 …; auto: the checkpoint's, else bfloat16")
+    ] = AUTO,
     bytes_per_token: Annotated[float | None, option("KV bytes of a token, in place of --model")] = None,
     instances: Annotated[int, option("serving instances: pools of their own against one shared pool")] = 1,
     route: Annotated[str, option("how requests reach instances: session or round-robin")] = "session",

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bench.catalog.devices.device_catalog import read_devices
+from bench.catalog.models.resolve import AUTO
 from bench.cli.options import Catalogue, Json, option, require_unused
 from bench.cli.outputs import Csv, Plot, require_places, show_tables
 from bench.predict.machine_spec import MachineSpec
@@ -60,7 +61,9 @@ def size(
     ] = False,
     policy: Annotated[str, option("of the trace's cache: lru, lfu, fifo, optimal")] = "lru",
     kept_output_tokens: Annotated[float, option("generated tokens of a request whose KV is stored")] = 0.0,
-    kv_dtype: Annotated[str | None, option("dtype of the KV cache; default bfloat16 or the sweep's")] = None,
+    kv_dtype: Annotated[
+        str | None, option("dtype of the KV cache; default: the sweep's, the checkpoint's, else bfloat16")
+    ] = None,
     tp: Annotated[
         int | None,
         option("tensor-parallel ranks; each stores and loads what it keeps; default: 1, or those of --from"),
@@ -98,7 +101,7 @@ def size(
     _refuse_unused(context, gpu=gpu, ssd=ssd, trace=trace, prices=(price_dram_gb, price_ssd_gb))
     devices, machine = read_devices(catalogue), None
     if gpu is not None:
-        machine = MachineSpec(gpu, num_gpus, dtype, kv_dtype or "bfloat16", engine)
+        machine = MachineSpec(gpu, num_gpus, dtype, kv_dtype or AUTO, engine)
     basis = read_basis(
         model,
         from_,

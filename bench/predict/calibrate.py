@@ -29,7 +29,7 @@ MIN_LENGTHS = 3
 
 
 class CalibrationError(UserError, AnalysisError):
-    """Too little was measured to calibrate on; the message says how much is needed."""
+    """Too few measured lengths to calibrate on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class ArmFit:
 
     coefficients: tuple[float, ...]
     residuals: Mapping[int, float]  # measured over fitted, less 1, by length
-    # relative half-width of the 95 % interval of one more measurement amid the lengths, None without residuals to tell
-    # it: as many coefficients as lengths
+    # relative half-width of the 95 % interval of one more measurement amid the lengths, None with as
+    # many coefficients as lengths
     width: float | None
     # of the fit's normal matrix; 0 for coefficients that ended at 0
     inverse: tuple[tuple[float, ...], ...] = ()

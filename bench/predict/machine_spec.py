@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bench.catalog.devices.datasheet import pick_figure
 from bench.catalog.devices.device_catalog import Devices, Engine, Gpu
 from bench.catalog.models.fields import CatalogError
-from bench.catalog.models.resolve import Model
+from bench.catalog.models.resolve import AUTO, Model
 from bench.predict.bounded import Bounded
 from bench.predict.cost_model import LOADING_FROM, CostModel, EngineCosts
 from bench.predict.rates import (
@@ -26,7 +26,7 @@ class MachineSpec:
     gpu: str
     num_gpus: int = 1
     dtype: str = "bfloat16"
-    kv_dtype: str = "bfloat16"
+    kv_dtype: str = AUTO  # the checkpoint's, else bfloat16
     engine: str = "vllm"
     # name in the catalogues; None with `bytes_per_s`, or when the KV lies in host memory
     storage: str | None = None
@@ -37,8 +37,7 @@ def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostMod
     """The cost model of `model` in that setting.
 
     Raises:
-        CatalogError: a name or dtype is unknown, or a figure without which nothing can be said; weights that do
-            not fit the GPUs.
+        CatalogError: a name, dtype or needed figure is unknown, or the weights do not fit into the GPUs.
     """
     dtype = read_weight_dtype(setting.dtype)
     gpu, engine = devices.find_gpu(setting.gpu), devices.find_engine(setting.engine)
@@ -47,10 +46,12 @@ def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostMod
     link, about_link = find_link(devices, gpu)
     where, storage, about_storage = _storage(setting, devices)
     peer, about_peer = _peer(gpu, setting.num_gpus)
+    kv_dtype = model.choose_kv_dtype(setting.kv_dtype)
     ranks = "" if setting.num_gpus == 1 else f"{setting.num_gpus}x "
     notices = (
         *said,
         *weight_dtype_notice(model, dtype),
+        *kv_dtype_notice(model, setting.kv_dtype),
         *more,
         *gpu_memory_notice(gpu),
         *about_link,
@@ -60,7 +61,7 @@ def build_model(model: Model, setting: MachineSpec, devices: Devices) -> CostMod
     cost = CostModel(
         label=f"{model.name} ({dtype}) on {ranks}{gpu.name} with {engine.name}{LOADING_FROM}{where}",
         geometry=model.geometry,
-        layout=model.geometry.layout(setting.kv_dtype, setting.num_gpus),
+        layout=model.geometry.layout(kv_dtype, setting.num_gpus),
         num_gpus=setting.num_gpus,
         weight_bytes=WEIGHT_BYTES[dtype],
         compute=compute,
@@ -112,7 +113,7 @@ def _peer(gpu: Gpu, num_gpus: int) -> tuple[float | None, tuple[str, ...]]:
 
 
 def gpu_memory_notice(gpu: Gpu) -> tuple[str, ...]:
-    """What is due to be said of the memory that weights are held against."""
+    """The notice where the GPU's memory is unknown or unverified."""
     figure = pick_figure(gpu.memory_bytes)
     if figure is None:
         return (f"the memory of {gpu.name} is unknown: whether the weights fit was not checked",)
@@ -136,9 +137,16 @@ def find_misfit(cost: CostModel, gpu: Gpu, model: Model, *, dtype: str) -> str |
 
 
 def weight_dtype_notice(model: Model, dtype: str) -> tuple[str, ...]:
-    """What is due to be said where weights are supposed in another dtype than they are published in."""
+    """The notice where the modelled weight dtype differs from the published checkpoint."""
     published = model.published_dtype
     if published is None or published == dtype:
         return ()
     nearest = "" if published in WEIGHT_BYTES else " and not modelled: fp8 is the nearest"
     return (f"{dtype} weights are supposed; the published checkpoint is {published}, smaller{nearest}",)
+
+
+def kv_dtype_notice(model: Model, asked: str) -> tuple[str, ...]:
+    """The notice where the checkpoint decides the KV dtype."""
+    if asked != AUTO or model.declared_kv_dtype is None:
+        return ()
+    return (f"KV dtype {model.declared_kv_dtype}: declared by the checkpoint. --kv-dtype overrides it.",)

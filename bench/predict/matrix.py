@@ -126,7 +126,7 @@ def fill_matrix(
     *,
     dtype: str = AUTO,
 ) -> list[MatrixCell]:
-    """A modelled cell for each combination; what cannot be said is a cell with its reason.
+    """A modelled cell for each combination; one that cannot be computed has its reason.
 
     Raises:
         CatalogError: a name is in no catalogue, a storage has no known rate, or the dtype none that is modelled.

@@ -1,4 +1,4 @@
-"""Which prefixes there can be: as long as the model is made for, and with KV that has room beside the weights."""
+"""Longest prefix that the model's context allows, and whose KV fits into GPU memory beside the weights."""
 
 import math
 
@@ -16,7 +16,7 @@ def memory_of(devices: Devices, gpu: str) -> float | None:
 
 
 def fitting_tokens(cost: CostModel, memory_bytes: float | None) -> int | None:
-    """The longest prefix whose KV has room beside a rank's weights and the reserve, as `capacity` counts it.
+    """The longest prefix whose KV fits beside a rank's weights and the reserve, as `capacity` counts it.
 
     None where no length fills the memory, or its size is unknown.
     """
@@ -27,7 +27,7 @@ def fitting_tokens(cost: CostModel, memory_bytes: float | None) -> int | None:
 
 
 def length_notice(geometry: Geometry, longest: int) -> tuple[str, ...]:
-    """The notice due when a prefix is longer than the model is made for."""
+    """The notice where a prefix exceeds the model's context."""
     made_for = geometry.max_position_embeddings
     if made_for is None or longest <= made_for:
         return ()
@@ -35,7 +35,7 @@ def length_notice(geometry: Geometry, longest: int) -> tuple[str, ...]:
 
 
 def memory_notice(cost: CostModel, longest: int, memory_bytes: float | None) -> tuple[str, ...]:
-    """The notice due when the KV of the longest prefix has no room beside the weights."""
+    """The notice where the KV of the longest prefix does not fit beside the weights."""
     fitting = fitting_tokens(cost, memory_bytes)
     if memory_bytes is None or fitting is None or longest <= fitting:
         return ()

@@ -1,4 +1,4 @@
-"""From modelled seconds to answers: the words and types of a measured answer, every one marked as modelled."""
+"""From modelled seconds to answers, in the types of a measured answer, each marked as modelled."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -55,11 +55,11 @@ def answer(
     spots = (_spot(model, kind, searched, chunk_tokens=chunk_tokens) for kind in kinds)
     marked = tuple(spot if measured is None else _mark_extrapolated(spot, *measured) for spot in spots)
     outside = [n for n in lengths if measured is not None and not measured[0] <= n <= measured[1]]
-    said: tuple[str, ...] = ()
+    notices = model.notices
     if outside and measured is not None:
         factor = format_factor(outside, measured)
-        said = (f"extrapolated at {', '.join(f'{n:,}' for n in outside)} tokens: {factor}",)
-    return ModelledAnswer(model.label, points, marked, searched, (*model.notices, *said), chunk_tokens)
+        notices += (f"extrapolated at {', '.join(f'{n:,}' for n in outside)} tokens: {factor}",)
+    return ModelledAnswer(model.label, points, marked, searched, notices, chunk_tokens)
 
 
 def spread_lengths(shortest: int, longest: int) -> tuple[int, ...]:

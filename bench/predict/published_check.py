@@ -51,7 +51,7 @@ class Compared:
 
     @property
     def wide(self) -> bool:
-        """Whether the bounds are so far apart that the number between them says little."""
+        """Whether a bound is further than MAX_WIDTH from the number."""
         if self.low is None or self.high is None:
             return False
         return max(self.modelled - self.low, self.high - self.modelled) > MAX_WIDTH * self.modelled

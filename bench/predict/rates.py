@@ -113,7 +113,7 @@ def format_unverified(figure: Figure, what: str) -> tuple[str, ...]:
 
 
 def _typical(peak: float) -> ComputeRates:
-    """The mean shares of the shipped kernels alone: one more table must not change what other GPUs are said to reach."""
+    """The mean shares of the shipped kernels alone, so that a user's table does not change other GPUs."""
     devices = read_devices()
     shares = [_shares(kernel, devices.gpus[kernel.key]) for kernel in devices.kernels.values()]
     gemm = np.array([share for share, _ in shares])
@@ -200,7 +200,7 @@ def _find_store(devices: Devices, name: str) -> tuple[Ssd | Link, int]:
 
 
 def _spread(figures: Sequence[Figure]) -> Bounded:
-    """The figure that is used, with bounds that hold what every source says."""
+    """The figure that is used, with bounds that hold every source's value."""
     figure = pick_figure(figures)
     if figure is None:
         raise ValueError("no figure, so there is no rate")

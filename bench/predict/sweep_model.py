@@ -4,7 +4,7 @@
     T_load(n)      = first(n) + o' + bytes(n) / B     first(n) = f + k n: the measured first-token step
 
 with G and A in seconds at the best rate over all lengths of the sweep, `flop_s`, and the bytes of all ranks together.
-All coefficients are fitted to the medians of the sweep.  A few lengths hardly tell o, but a pass of few tokens reads
+All coefficients are fitted to the medians of the sweep.  A few lengths hardly determine o, but a pass of few tokens reads
 every weight as the first-token step does, so o is anchored to the step that was measured.  With another storage, B is
 that storage's rate and the rest stays as measured.
 
@@ -228,7 +228,7 @@ def _dot(fit: ArmFit, terms: Sequence[float]) -> float:
 def extrapolating_model(
     run: RunRecord, samples: Sequence[Sample], *, series: str | None = None
 ) -> tuple[SweepModel | None, str]:
-    """The sweep's calibrated model; or None and why, which the reader must be told."""
+    """The sweep's calibrated model, or None and the reason."""
     try:
         return fit_sweep(run, samples, resolve_model(run.plan.model).geometry, series=series), ""
     except (CalibrationError, CatalogError) as error:

@@ -65,7 +65,8 @@ def find_stored(
     if model is not None:
         _require_model_of(sweep, model)
         ranks = run.plan.tensor_parallel if run is not None else 1 if num_gpus is None else num_gpus
-        kept = Cache(resolve_model(model), kv_dtype, ranks)
+        known = resolve_model(model)
+        kept = Cache(known, known.choose_kv_dtype(kv_dtype), ranks)
         return StoredBytes(kept.token_bytes, kept.state_bytes)
     return StoredBytes(None) if run is None else _stored_of(run)
 

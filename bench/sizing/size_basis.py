@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.catalog.devices.device_catalog import Devices
 from bench.catalog.models.kv_capacity import Cache
-from bench.catalog.models.resolve import resolve_model
+from bench.catalog.models.resolve import AUTO, resolve_model
 from bench.estimate.analysis import analyse
 from bench.estimate.results import fullest_series
 from bench.predict.bounded import Pick
@@ -76,7 +76,8 @@ def read_basis(
         raise InputError(
             "give --model and --throughput (tokens/s measured), --from RESULT, or --model and --gpu (modelled)"
         )
-    kept = Cache(resolve_model(model), kv_dtype or "bfloat16", 1 if tp is None else tp)
+    known = resolve_model(model)
+    kept = Cache(known, known.choose_kv_dtype(kv_dtype or AUTO), 1 if tp is None else tp)
     num_gpus = kept.tensor_parallel if measured_gpus is None else measured_gpus
     if 0 < num_gpus < kept.tensor_parallel:
         raise InputError(f"--tp {tp} needs as many GPUs: --measured-gpus {num_gpus} are fewer")
@@ -110,7 +111,7 @@ def _swept(sweep: Path, kv_dtype: str | None, *, tp: int | None, measured_gpus: 
 def _described(model: str, machine: MachineSpec, devices: Devices) -> Basis:
     known = resolve_model(model)
     cost = build_model(known, machine, devices)
-    kept = Cache(known, machine.kv_dtype, machine.num_gpus)
+    kept = Cache(known, known.choose_kv_dtype(machine.kv_dtype), machine.num_gpus)
     ranks = machine.num_gpus
     return Basis(
         kept, work_modelled(cost), "modelled seconds", cost=cost, supposed=cost.notices, num_gpus=ranks

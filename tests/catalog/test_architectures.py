@@ -67,6 +67,8 @@ def test_parameters_and_cache_of_an_architecture_are_those_of_a_model_that_ran(m
 def test_a_configuration_saved_by_transformers_is_read_back_alike(model_type: str) -> None:
     model = _tiny(model_type)
     saved = AutoConfig.for_model(**model.config).to_dict()
+    for name in ("rope_scaling", "rope_parameters"):  # the class's YaRN would lengthen a tiny context
+        saved.pop(name, None)
     again = describe_config(saved, "config.json", key="tiny", name="tiny", source="test")
     assert again.geometry == model.geometry
 

@@ -95,6 +95,7 @@ TINY_CONFIGS: dict[str, dict[str, object]] = {
     "deepseek_v2": _DEEPSEEK | {"q_lora_rank": None, "topk_method": "greedy"},
     "deepseek_v3": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
+    "glm4_moe_lite": _DEEPSEEK,
     "deepseek_v32": _DEEPSEEK | _INDEXER,
     "glm_moe_dsa": _DEEPSEEK | _INDEXER | {"index_topk_freq": 2},
     "llama4_text": _HEAD

@@ -134,7 +134,7 @@ def other_figures(figures: Sequence[Figure]) -> tuple[Figure, ...]:
 
 
 def range_of(figures: Sequence[Figure]) -> tuple[float | None, float | None]:
-    """Bounds that hold what every public source says; None where one number is all that is known."""
+    """Bounds that hold the value of every public source; None where there is one number."""
     used = pick_figure(figures)
     if used is None:
         return None, None

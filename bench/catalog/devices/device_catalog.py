@@ -52,7 +52,7 @@ class Gpu(Entry):
     """One GPU; rates are of one GPU and one direction, peaks are dense.
 
     Args:
-        fp8_units: whether there are any; None where nobody says so.
+        fp8_units: whether it has any; None where unknown.
     """
 
     memory_bytes: Figures = ()

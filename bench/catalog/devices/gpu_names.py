@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# words that tell no two GPUs of one name apart; HBM2e does: the H100 PCIe has it, the SXM does not
+# words that do not distinguish two GPUs of one name; HBM2e does: the H100 PCIe has it, the SXM does not
 FILLER = frozenset({"nvidia", "amd", "geforce", "tesla", "instinct", "gpu", "gpus", "tensor", "core"})
 MEMORY_KIND = re.compile(r"hbm3e?|gddr\d*x?")
 MEMORY_SIZE = re.compile(r"(\d{1,5})(?:gi?b|g)")

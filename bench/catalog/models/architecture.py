@@ -76,10 +76,11 @@ def read_geometry(fields: Fields, architecture: Architecture) -> Geometry:
     hidden = fields.count("hidden_size")
     norm = hidden * (2 if architecture.norm_bias else 1)
     read_attention = _read_latent if architecture.latent else _read_grouped
+    max_tokens = _read_max_tokens(fields)
     geometry = Geometry(
         hidden_size=hidden,
         vocab_size=fields.count("vocab_size"),
-        max_position_embeddings=fields.optional_count("max_position_embeddings"),
+        max_position_embeddings=max_tokens,
         tie_word_embeddings=fields.flag("tie_word_embeddings"),
         layers=layers,
         attention=read_attention(fields, architecture),
@@ -91,7 +92,26 @@ def read_geometry(fields: Fields, architecture: Architecture) -> Geometry:
         other_params=norm + _position_params(fields, architecture),
     )
     fields.require_understood()
+    if max_tokens is not None and (pattern.window_tokens or 0) >= max_tokens:
+        return geometry.with_full_attention()  # a window as long as the context drops nothing
     return geometry
+
+
+def _read_max_tokens(fields: Fields) -> int | None:
+    """The longest context; with YaRN the scaled one, which files may give as max_position_embeddings or not."""
+    given = fields.optional_count("max_position_embeddings")
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = fields.raw(name)
+        if (
+            given is None
+            or not isinstance(rope, Mapping)
+            or rope.get("rope_type", rope.get("type")) != "yarn"
+        ):
+            continue
+        factor, original = rope.get("factor"), rope.get("original_max_position_embeddings")
+        if isinstance(factor, int | float) and isinstance(original, int):
+            return max(given, round(factor * original))
+    return given
 
 
 def read_gated_delta(fields: Fields) -> GatedDelta:

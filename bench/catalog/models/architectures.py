@@ -200,6 +200,11 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "deepseek_v3": DEEPSEEK,
     "kimi_k2": DEEPSEEK,
+    "glm4_moe_lite": replace(
+        DEEPSEEK,
+        builds="glm4_moe_lite",
+        defaults={"q_lora_rank": 768, "first_k_dense_replace": 1, "n_shared_experts": 1},
+    ),
     "deepseek_v32": DEEPSEEK_SPARSE,
     "glm_moe_dsa": replace(
         DEEPSEEK_SPARSE,

@@ -9,7 +9,7 @@ from bench.catalog.models.fields import Fields
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The experts, and for each layer whether it has them; None when the pattern of layers says it."""
+    """The experts, and for each layer whether it has them; None where the layer pattern has it."""
 
     experts: Experts
     moe_layers: tuple[bool, ...] | None
@@ -58,7 +58,7 @@ def balanced_after_dense_experts(fields: Fields, num_layers: int) -> Mixture:
 
 
 def after_dense_experts(fields: Fields, num_layers: int, *, router_bias: bool = False) -> Mixture:
-    """All layers after the first first_k_dense_replace, or as mlp_layer_types says (DeepSeek-V2)."""
+    """All layers after the first first_k_dense_replace, or as in mlp_layer_types (DeepSeek-V2)."""
     if (fields.optional_count("moe_layer_freq") or 1) != 1:
         raise fields.error("moe_layer_freq", "only 1 is understood")
     first = fields.count("first_k_dense_replace", low=0)

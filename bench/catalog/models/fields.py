@@ -27,7 +27,7 @@ INERT = re.compile(
     | num_nextn_predict_layers | chunk_size_feed_forward
     | mamba_ssm_dtype | mamba_ssm_cache_dtype | use_mamba_kernels | mamba_chunk_size | chunk_size
     | moe_shared_expert_overlap | mm_tokens_per_image | no_rope_layers | no_rope_layer_interval
-    | max_window_layers | index_skip_topk_offset | indexer_rope_interleave | ignore_index
+    | max_window_layers | dual_chunk_attention_config | index_skip_topk_offset | indexer_rope_interleave | ignore_index
     | (?:rope|quantization|boi|eoi|mm|projection|projector|time_step)_.* | .*_token_id | .*_act | .*_dtype
     | (?:.*_)?(?:vision|image|video|audio|mtp)(?:_.*)?
     """
@@ -66,7 +66,7 @@ class Fields:
         self._read: set[str] = set()
 
     def error(self, name: str, problem: str) -> CatalogError:
-        """The error that says what is wrong with one field."""
+        """The error of one field."""
         return CatalogError(f"{self.place}: field {name}: {problem}")
 
     def raw(self, name: str) -> Any:  # noqa: ANN401  the outside may have put anything there

@@ -124,7 +124,7 @@ class Geometry:
         """Stop on tensor-parallel ranks that no engine could give whole heads.
 
         Raises:
-            CatalogError: no rank, more ranks than heads, or heads that do not come out even; says what would.
+            CatalogError: no rank, more ranks than heads, or heads that the ranks do not divide.
         """
         heads = self.attention.num_heads
         if not 1 <= num_ranks <= heads:

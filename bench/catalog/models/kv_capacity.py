@@ -189,7 +189,7 @@ def room_table(caches: Sequence[Cache], room_bytes: int, contexts: Sequence[int]
 
 
 def label(rows: Sequence[Mapping[str, object]], origin: str = ORIGIN) -> pd.DataFrame:
-    """Rows as a frame whose last column says where the figures come from; whole numbers stay whole."""
+    """Rows as a frame with the figures' origin as last column; whole numbers stay whole."""
     table = pd.DataFrame(rows, dtype=object)
     table["origin"] = origin
     table.attrs["origin"] = origin

@@ -1,5 +1,9 @@
-"""How many bytes one element of a KV cache takes.  The dtype of the weights never decides it."""
+"""Bytes of one element of a KV cache, and the dtypes of KV and weights that a checkpoint declares.
 
+The dtype of the weights never decides that of the KV.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bench.catalog.models.fields import CatalogError
@@ -58,3 +62,66 @@ def read_kv_dtype(name: str) -> KVDtype:
     if dtype is None:
         raise CatalogError(f"KV dtype {name!r} is unknown; known: {', '.join([*KV_DTYPES, *ALIASES])}")
     return dtype
+
+
+def find_declared_kv_dtype(quantization: Mapping[str, object], place: str) -> str | None:
+    """The KV dtype in a checkpoint's quantization_config, as engines use it; None without one.
+
+    Sources: compressed-tensors and modelopt kv_cache_scheme, modelopt kv_cache_quant_algo, quark
+    kv_cache_quant_config, as vLLM reads them under --kv-cache-dtype auto.
+
+    Raises:
+        CatalogError: a declaration of something else than float8.
+    """
+    nested = quantization.get("quantization")
+    declared = {**(nested if isinstance(nested, Mapping) else {}), **quantization}
+    scheme, algorithm = declared.get("kv_cache_scheme"), declared.get("kv_cache_quant_algo")
+    outputs = declared.get("kv_cache_quant_config")
+    found = []
+    if scheme:
+        known = isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 and scheme.get("type") == "float"
+        found.append(("kv_cache_scheme", scheme, known))
+    if algorithm:
+        found.append(("kv_cache_quant_algo", algorithm, str(algorithm).lower() in {"fp8", "fp8_e4m3"}))
+    if outputs:
+        known = isinstance(outputs, Mapping) and all("fp8" in str(one) for one in outputs.values())
+        found.append(("kv_cache_quant_config", outputs, known))
+    for name, value, known in found:
+        if not known:
+            raise CatalogError(f"{place}: field quantization_config: {name}: {value!r:.60} is not understood")
+    return "fp8" if found else None
+
+
+def find_declared_weight_dtype(quantization: Mapping[str, object]) -> str | None:
+    """The dtype of quantized weights in a quantization_config, never the name of its container; None if unknown."""
+    method = str(quantization.get("quant_method", "")).lower()
+    nested = quantization.get("quantization")
+    algorithm = quantization.get(
+        "quant_algo", nested.get("quant_algo") if isinstance(nested, Mapping) else ""
+    )
+    if method in {"fp8", "fbgemm_fp8"} or (method == "modelopt" and str(algorithm).upper().startswith("FP8")):
+        return "fp8"
+    if method in {"awq", "gptq"}:
+        return f"int{quantization['bits']}" if isinstance(quantization.get("bits"), int) else None
+    if method == "bitsandbytes":
+        return (
+            "int8"
+            if quantization.get("load_in_8bit")
+            else "int4"
+            if quantization.get("load_in_4bit")
+            else None
+        )
+    if method == "compressed-tensors":
+        return _compressed_dtype(quantization.get("config_groups"))
+    return "mxfp4" if method == "mxfp4" else None
+
+
+def _compressed_dtype(groups: object) -> str | None:
+    """The one dtype of all groups of compressed-tensors weights; None without one."""
+    weights = [
+        group["weights"]
+        for group in (groups.values() if isinstance(groups, Mapping) else ())
+        if isinstance(group, Mapping) and isinstance(group.get("weights"), Mapping)
+    ]
+    names = {f"{'fp' if one.get('type') == 'float' else 'int'}{one.get('num_bits')}" for one in weights}
+    return names.pop() if len(names) == 1 else None

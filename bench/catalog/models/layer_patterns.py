@@ -41,7 +41,7 @@ def sliding_layers(fields: Fields, num_layers: int) -> Pattern:
 
 
 def windowed_layers(fields: Fields, num_layers: int) -> Pattern:
-    """As sliding_layers, unless layer_types says which have the window (Ministral)."""
+    """As sliding_layers, unless layer_types names the windowed layers (Ministral)."""
     window = fields.optional_count("sliding_window")
     return _explicit_or(fields, ["full" if window is None else "sliding"] * num_layers, window)
 
@@ -80,7 +80,7 @@ def every_nth_full(fields: Fields, num_layers: int) -> Pattern:
 
 
 def spelled_layers(fields: Fields, num_layers: int) -> Pattern:
-    """As layer_types says, which files spell in letters beside it; without it every_nth_full (EXAONE 4)."""
+    """As layer_types, beside which files spell the pattern in letters; without it every_nth_full (EXAONE 4)."""
     if fields.raw("layer_types") is None:
         return every_nth_full(fields, num_layers)
     fields.raw("sliding_window_pattern")

@@ -24,8 +24,9 @@ from bench.catalog.models.architecture import read_geometry
 from bench.catalog.models.architectures import ARCHITECTURES
 from bench.catalog.models.fields import CatalogError, Fields, find_text_fields
 from bench.catalog.models.geometry import Geometry
+from bench.catalog.models.kv_dtype import find_declared_kv_dtype, find_declared_weight_dtype
 
-PROBE_S = 4.0  # the hub client retries for half a minute; one probe before it says so sooner
+PROBE_S = 4.0  # the hub client retries for half a minute; one probe fails sooner
 ADVICE = "pass a local config.json, or a key of the catalogue"
 
 
@@ -54,7 +55,7 @@ def fetch_config(name: str) -> Path:
 
 
 def _require_reachable(name: str) -> None:
-    """One quick request, so that a machine without network is told so in seconds."""
+    """Fail within seconds on a machine without network."""
     if constants.HF_HUB_OFFLINE:
         raise CatalogError(
             f"model {name!r:.120} is in neither catalogue nor hub cache, and HF_HUB_OFFLINE is set; {ADVICE}"
@@ -80,8 +81,9 @@ def _line(error: BaseException) -> str:
 
 CATALOGUE = Path(__file__).parents[1] / "tables" / "models.toml"
 ABSENT = "none"  # TOML has no null
+AUTO = "auto"
 MAX_CONFIG_BYTES = 16 * 2**20
-# fields of a file that say how weights are stored or code is found, and would mislead whoever builds from it
+# fields about stored weights or code, which must not be passed on to the built model
 NOT_BUILT = frozenset(
     {
         "model_type",
@@ -112,13 +114,18 @@ class Model:
     config: dict[str, object] = field(hash=False)
     geometry: Geometry  # all counts
     source: str  # where the dimensions come from
-    # that the weights are published in, where the quantization_config of the hub says so (fp8, mxfp4 …); None otherwise
+    # of the published weights, by the hub's quantization_config (fp8, mxfp4 …); None without one
     published_dtype: str | None = None
+    declared_kv_dtype: str | None = None  # by the checkpoint's quantization_config; None without one
 
     @property
     def model_type(self) -> str:
         """The architecture's name in transformers."""
         return str(self.config["model_type"])
+
+    def choose_kv_dtype(self, asked: str) -> str:
+        """The KV dtype asked for; for "auto" the checkpoint's, as engines do, else bfloat16."""
+        return asked if asked != AUTO else self.declared_kv_dtype or "bfloat16"
 
 
 @cache
@@ -176,14 +183,17 @@ def describe_config(config: Mapping[str, object], place: str, *, key: str, name:
     dtype = values.get("dtype", values.get("torch_dtype", config.get("torch_dtype")))
     if isinstance(dtype, str):
         built["dtype"] = dtype
-    published = _published_dtype(values) or _published_dtype(config)
-    return Model(key, name, {"model_type": architecture.builds, **built}, geometry, source, published)
-
-
-def _published_dtype(config: Mapping[str, object]) -> str | None:
-    quantized = config.get("quantization_config")
-    method = quantized.get("quant_method") if isinstance(quantized, Mapping) else None
-    return method if isinstance(method, str) else None
+    found = values.get("quantization_config") or config.get("quantization_config")
+    quantization = found if isinstance(found, Mapping) else {}
+    return Model(
+        key,
+        name,
+        {"model_type": architecture.builds, **built},
+        geometry,
+        source,
+        find_declared_weight_dtype(quantization),
+        find_declared_kv_dtype(quantization, place),
+    )
 
 
 def _read_entry(key: str, entry: dict[str, object]) -> Model:

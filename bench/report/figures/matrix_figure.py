@@ -52,7 +52,7 @@ Row = tuple[str, str, int, str, str]
 
 
 def draw_matrix(axes: Axes, cells: Sequence[MatrixCell]) -> None:
-    """A square per cell: colour and text are C* in tokens, hatching says modelled."""
+    """A square per cell: colour and text are C* in tokens, hatched where modelled."""
     rows: list[Row] = list(dict.fromkeys(_row(cell) for cell in cells))
     columns = list(dict.fromkeys(cell.storage for cell in cells))
     colours = mpl.colormaps["viridis_r"]
@@ -88,7 +88,7 @@ def draw_matrix(axes: Axes, cells: Sequence[MatrixCell]) -> None:
 
 
 def count_missing(cells: Sequence[MatrixCell]) -> list[tuple[int, str]]:
-    """How many modelled cells nothing can be said of, by reason, the most frequent first."""
+    """How many modelled cells could not be computed, by reason, the most frequent first."""
     reasons = Counter(cell.reason for cell in cells if cell.origin == "modelled" and cell.verdict is None)
     return [(count, reason) for reason, count in reasons.most_common()]
 
@@ -125,7 +125,7 @@ def _key(cells: Sequence[MatrixCell]) -> list[Patch]:
     if any("?" in text for text in texts):
         key.append(Patch(**plain, label="?: undecided, the bounds hold another verdict too"))
     if any("!" in text for text in texts):
-        key.append(Patch(**plain, label="!: suspect, matrix.csv says why"))
+        key.append(Patch(**plain, label="!: suspect, reason in matrix.csv"))
     if any(">" in text for text in texts):
         key.append(Patch(**plain, label="<, >: load wins below, beyond"))
     return key + [

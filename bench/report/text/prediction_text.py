@@ -1,4 +1,4 @@
-"""What a person sees of a prediction: every table, sentence and row says that it is modelled."""
+"""Predictions as text and tables, each row and sentence marked as modelled."""
 
 from collections.abc import Iterator, Sequence
 from math import inf
@@ -176,7 +176,7 @@ def outcome_lines(outcomes: Sequence[RowOutcome]) -> list[str]:
         said += [f"supposed: {printable(one)}" for one in outcome.taken]
         lines.append(f"{name}: {how}: {'; '.join(said)}")
     parts = [median_error([one for one in outcomes if one.calibrated is way]) for way in (True, False)]
-    if all(count for _, count in parts):  # else the last line says it
+    if all(count for _, count in parts):  # else the last line has it
         for kind, (error, count) in zip(("calibrated", "other"), parts, strict=True):
             lines.append(f"rows of {kind} setups: {100 * (error or 0.0):.1f} % over {count} rows")
     inside, bounded = count_inside(outcomes)
