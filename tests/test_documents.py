@@ -11,6 +11,7 @@ from bench.__main__ import VERBS, make_app
 from bench.estimate.analysis import analyse
 from bench.estimate.results import Analysis, Point
 from bench.estimate.tiers import make_tiers
+from bench.record.notices import KINDS
 from bench.record.run import RunRecord
 from bench.record.sample import COLUMNS
 from bench.report.frames import summary_frame, tier_frame
@@ -130,6 +131,12 @@ def test_every_option_of_a_command_in_a_document_exists(path: Path) -> None:
         for flag in re.findall(r"(?<=[\s\"])--[\w-]+", rest)
     }
     assert [(verb, flag) for verb, flag in sorted(used) if flag not in _options(verb)] == []
+
+
+def test_every_option_that_a_notice_names_exists() -> None:
+    known = set().union(*map(_options, VERBS))
+    named = {flag for kind in KINDS.values() for flag in re.findall(r"--[a-z][a-z-]*", kind.meaning)}
+    assert named - known == set()
 
 
 def test_the_readme_is_short_and_its_lines_fit() -> None:

@@ -53,7 +53,7 @@ KINDS: dict[str, NoticeKind] = {
     ),
     "attention_whole": NoticeKind(
         "Recompute is slower than in an engine with as many ranks. Every rank computed the whole attention. "
-        "Compare with --tensor-parallel 1."
+        "Compare with --tp 1."
     ),
     "moe_random_routing": NoticeKind(
         "Experts are used more evenly than by real text. Random weights route nearly uniformly. "
