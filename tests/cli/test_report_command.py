@@ -6,7 +6,8 @@ import pytest
 import typer
 
 from bench.__main__ import main
-from bench.cli.report_command import finish
+from bench.cli.report_command import _exit_code, finish
+from bench.estimate.analysis import analyse
 from bench.estimate.next_lengths import choose_lengths
 from bench.measure.budget import format_remedies
 from bench.measure.sweep import SweepHooks, resume_sweep
@@ -14,7 +15,7 @@ from bench.record.atomic_write import WriteError
 from bench.record.notices import Notice
 from bench.record.plan import LoadSpec, Plan, PlanError
 from bench.record.run import write_run
-from bench.record.sample import RecordError
+from bench.record.sample import RecordError, Sample
 from bench.record.samples_csv import SampleWriter, read_samples
 from tests.helpers.scripted_rounds import SilentObserver
 from tests.helpers.sweeps import make_run, make_samples
@@ -49,6 +50,21 @@ def test_a_budget_too_small_for_the_first_samples_is_a_usage_error(
     with pytest.raises(typer.Exit) as ended:
         finish(tmp_path)
     assert ended.value.exit_code == expected
+
+
+def test_only_a_complete_run_of_both_arms_without_suspicion_ends_with_0() -> None:
+    samples = make_samples()
+
+    def code(samples: list[Sample], **changes: object) -> int:
+        run = make_run(**changes)
+        return _exit_code(run, samples, analyse(run, samples))
+
+    assert code(samples) == 0
+    assert code(samples, notices=(Notice(code="wrong_answer", message="logits differ"),)) == 3
+    assert code(samples, checks={"answer:posix/best": {"passed": False}}) == 3
+    assert code(samples, state="interrupted") == 1
+    for arm in ("recompute", "load"):
+        assert code([sample for sample in samples if sample.case.arm == arm]) == 1
 
 
 @pytest.fixture

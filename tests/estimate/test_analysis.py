@@ -89,6 +89,33 @@ def test_points_hold_paired_ratio_rate_and_break_even() -> None:
     assert point.load_p99_s is None  # 40 samples are not 100
 
 
+def _timed(seconds: dict[str, list[list[float]]], lengths: tuple[int, ...] = (256,)) -> list[Sample]:
+    """Samples of both arms, of each the seconds round by round, the same at every length."""
+    return [
+        Sample(number, 0, repetition, 0.0, Case(arm, arm, length), Outcome(one))  # type: ignore[arg-type]
+        for arm, rounds in seconds.items()
+        for number, samples in enumerate(rounds)
+        for length in lengths
+        for repetition, one in enumerate(samples)
+    ]
+
+
+def test_both_arms_count_the_median_of_their_samples_in_a_round() -> None:
+    (point,) = analyse(
+        make_run(), _timed({"recompute": [[1.0, 2.0, 9.0]] * 6, "load": [[9.0, 1.0, 2.0]] * 6})
+    ).points
+    assert point.recompute_s is not None and point.load_s is not None and point.ratio is not None
+    assert point.recompute_s.value == pytest.approx(2.0)
+    assert point.load_s.value == pytest.approx(2.0)
+    assert point.ratio.value == pytest.approx(1.0)
+
+
+def test_what_slows_both_arms_of_a_round_alike_leaves_the_verdict() -> None:
+    factors = (1.0, 32.0, 2.0, 16.0, 4.0, 8.0)
+    seconds = {"recompute": [[1.2 * factor] for factor in factors], "load": [[factor] for factor in factors]}
+    assert spot(analyse(make_run(), _timed(seconds, (256, 512)))).verdict == "load_always_wins"
+
+
 def test_mfu_divides_by_the_gemm_rate_of_the_same_round() -> None:
     samples = []
     for number, rate in enumerate((1e12, 2e12, 4e12)):

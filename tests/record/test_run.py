@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,6 +47,20 @@ def test_a_sample_comes_back_exactly_as_it_was_written(tmp_path: Path) -> None:
         writer.append(sample)
     writer.close()
     assert read_samples(tmp_path) == (written, ())
+
+
+def test_every_row_is_on_the_disk_before_the_next_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    writer = SampleWriter(tmp_path)
+    sizes = [(tmp_path / "samples.csv").stat().st_size]
+    for number in range(2):
+        writer.append(_sample(number))
+        sizes.append((tmp_path / "samples.csv").stat().st_size)
+    writer.close()
+    assert synced == sizes
 
 
 def test_a_half_written_last_row_is_dropped_with_a_notice_and_writing_goes_on(tmp_path: Path) -> None:

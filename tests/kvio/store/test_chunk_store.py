@@ -242,6 +242,21 @@ def test_a_read_only_directory_is_one_line() -> None:
     assert done.stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["best", "lmcache-raw"])
+def test_every_byte_is_on_the_disk_when_a_store_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(
+        "os.fsync", lambda descriptor: synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+    )
+    geometry = ChunkGeometry(uniform_layout(2, 512), adapt_preset(find_preset(name), chunk_tokens=16))
+    store = ChunkStore.create(tmp_path, geometry, num_chunks=3, seed=0)
+    paths = [path.with_name(path.name.removesuffix(".part")) for path in synced]
+    written = 3 if name == "lmcache-raw" else 1  # times; it keeps all chunks in one file
+    assert [paths.count(store.chunk_path(number)) for number in range(3)] == [written] * 3
+
+
 def test_slots_of_one_file_hold_the_chunks_at_a_fixed_stride_without_holes(tmp_path: Path) -> None:
     preset = adapt_preset(find_preset("lmcache-raw"), chunk_tokens=16)
     geometry = ChunkGeometry(uniform_layout(2, 512), preset)
