@@ -135,14 +135,7 @@ def test_rings_mark_the_cheapest_tier_at_each_length() -> None:
 def write(folder: Path, ways: tuple[Way, ...]) -> dict[str, bytes]:
     run, samples = make_tier_run(ways), make_tier_samples(ways)
     analysis = analyse(run, samples)
-    paths = write_results(
-        folder,
-        run,
-        samples,
-        analysis=analysis,
-        summary=summary_frame(analysis),
-        crossover=crossover_frame(analysis),
-    )
+    paths = write_results(folder, run, samples, analysis=analysis)
     return {path.name: path.read_bytes() for path in paths}
 
 
