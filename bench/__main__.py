@@ -84,10 +84,8 @@ def _run(arguments: list[str]) -> int:
     except UsageError as error:
         if not arguments:
             return USAGE  # typer has printed the help
-        return _fail(
-            f"{error.format_message().rstrip('.')}; try {error.ctx.command_path if error.ctx else 'python -m bench'} --help",
-            USAGE,
-        )
+        command = error.ctx.command_path if error.ctx else "python -m bench"
+        return _fail(f"{error.format_message().rstrip('.')}; try {command} --help", USAGE)
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][-1])
