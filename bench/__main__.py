@@ -1,41 +1,40 @@
 """The command line of kvcross; only this and the verbs print or set exit codes."""
 
-import difflib
+import importlib.metadata
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
-from io import TextIOWrapper
-from pathlib import Path
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
-from typer._click.exceptions import NoSuchOption, UsageError  # typer's own click: no public name for it
+from typer._click.exceptions import UsageError  # typer's own click: it has no public name
 
 from bench.record.units import printable
 from kvio.errors import FailedError, UserError
 
 # each in bench/cli/<verb>_command.py, as a function or, where it has verbs of its own, a typer app of that name
-VERBS = (
-    "model",
-    "doctor",
-    "sweep",
-    "report",
-    "compare",
-    "fio",
-    "predict",
-    "matrix",
-    "capacity",
-    "size",
-    "reuse",
-)
+VERBS = {
+    "model": "Print the KV geometry of a model.",
+    "doctor": "Check what this machine can measure.",
+    "sweep": "Measure recompute and load; locate the crossover.",
+    "report": "Derive tables, figures and answer of a sweep again.",
+    "compare": "Print the answers of several sweeps side by side.",
+    "fio": "Write a fio job of a layout, or compare fio with a sweep.",
+    "predict": "Model a machine that is described, not measured.",
+    "matrix": "Draw crossovers of models and storage as one matrix.",
+    "capacity": "Calculate how much KV cache fits into memory.",
+    "size": "Calculate GPUs, drives and cost for a load of requests.",
+    "reuse": "Calculate how often a cache hits on a trace of requests.",
+}
 HELP = """From how many tokens on is it faster to load a KV cache than to recompute it, and how sure are we?
 
 Exit codes: 0 fine, 1 failed or interrupted, 2 usage, 3 measured but suspect or inconclusive.
 """
 FAILED, USAGE = 1, 2
-LAST_STREAM = 2  # standard error
 INTERRUPTED = 130  # what typer makes of Ctrl-C in a verb, which no verb uses for anything else
-FLAGS = {  # where a field of the plan is called otherwise than its option
+FLAGS = {  # where the option of a field of the plan has another name
     "num_threads": "threads",
     "num_samples": "samples",
     "num_rounds": "rounds",
@@ -47,119 +46,77 @@ FLAGS = {  # where a field of the plan is called otherwise than its option
 }
 
 
-def make_app(asked: str | None) -> typer.Typer:
-    """The command line with the verb asked for, whose libraries alone are loaded; with all of them for any other word."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=HELP)
-    app.callback()(_take_verbs)  # else a verb alone would be taken for the whole command line
-    for name in (asked,) if asked in VERBS else VERBS:
-        verb = getattr(import_module(f"bench.cli.{name}_command"), name)
-        if isinstance(verb, typer.Typer):
-            app.add_typer(verb, name=name)
+def make_app(verb: str | None) -> typer.Typer:
+    """The command line with the libraries of one verb; of all others (None: of all) only the help line."""
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich", no_args_is_help=True, help=HELP)
+    app.callback()(_take_options)
+    for name, help_line in VERBS.items():
+        if name != verb:
+            app.command(name, help=help_line)(lambda: None)
+            continue
+        found = getattr(import_module(f"bench.cli.{name}_command"), name)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
         else:
-            app.command(name)(verb)
+            app.command(name)(found)
     return app
 
 
-def _take_verbs() -> None:
-    """Do nothing before a verb."""
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"kvcross {importlib.metadata.version('kvcross')}")
+        raise typer.Exit
 
 
-def _format_message(text: str) -> None:
-    print(f"kvcross: {printable(' '.join(text.split()))}", file=sys.stderr)
+def _take_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that stand before a verb."""
 
 
-def _explain(error: ValidationError) -> str:
-    """What was asked and is impossible, by the option that asked for it."""
-    first = error.errors()[0]
-    field = str(first["loc"][-1])
-    flag = FLAGS.get(field, field.replace("_", "-"))
-    why = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
-    return f"--{flag} {first['input']}: {why}"
-
-
-def _explain_option(error: NoSuchOption) -> str:
-    """What an option that there is not should have been: an argument, or an option whose name is near."""
-    name = error.option_name.lstrip("-")
-    context = error.ctx
-    if context is not None and any(
-        parameter.param_type_name == "argument" and name in {parameter.name, context.command.name}
-        for parameter in context.command.params
-    ):
-        value = _value_after(error.option_name) or name.upper()
-        return f"{error.message}: it is given without one: {context.command_path} {value}"
-    near = difflib.get_close_matches(name, [one.lstrip("-") for one in error.possibilities or ()])
-    return f"{error.message}; near it: {', '.join(f'--{one}' for one in near)}" if near else error.message
-
-
-def _value_after(option: str) -> str | None:
-    """What was given to an option on this command line; None for nothing."""
-    for word, following in zip(sys.argv, (*sys.argv[1:], ""), strict=True):
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2] or None
-        if word == option:
-            return following or None
-    return None
-
-
-def _run(app: typer.Typer) -> int:
-    """The exit code; what typer refuses is one line too, unless it is the help for lack of any word.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C, which typer keeps to itself.
-    """
+def _run(arguments: list[str]) -> int:
+    """The exit code; every error is one line."""
     try:
-        code: int | None = app(prog_name="python -m bench", standalone_mode=False)
+        app = make_app(next((word for word in arguments if not word.startswith("-")), None))
+        code: int | None = app(arguments, prog_name="python -m bench", standalone_mode=False)
     except UsageError as error:
-        text = _explain_option(error) if isinstance(error, NoSuchOption) else error.format_message()
-        if "\n" in text:
-            print(text, file=sys.stderr)
-        else:
-            _format_message(
-                f"{text.rstrip('.')}; try {error.ctx.command_path if error.ctx else 'python -m bench'} --help"
-            )
-        return USAGE
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    return code or 0
+        if not arguments:
+            return USAGE  # typer has printed the help
+        command = error.ctx.command_path if error.ctx else "python -m bench"
+        return _fail(f"{error.format_message().rstrip('.')}; try {command} --help", USAGE)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][-1])
+        flag = FLAGS.get(field, field.replace("_", "-"))
+        why = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
+        return _fail(f"--{flag} {first['input']}: {why}", USAGE)
+    except UserError as error:
+        return _fail(str(error), USAGE)
+    except FailedError as error:
+        return _fail(str(error), FAILED)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    return _fail("interrupted", FAILED) if code == INTERRUPTED else code or 0
 
 
-def _open_closed_streams() -> None:
-    """Let what goes to a stream that the shell closed (2>&-) go nowhere; else the next file opened would get it."""
-    descriptor = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
-    while descriptor <= LAST_STREAM:
-        os.set_inheritable(descriptor, True)
-        descriptor = os.open(os.devnull, os.O_RDWR)
-    os.close(descriptor)
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 — for as long as the process lives
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
-
-
-def _allow_any_text() -> None:
-    """Write what the terminal's encoding lacks as its number, instead of failing when all is measured."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+def _fail(text: str, code: int) -> int:
+    with suppress(OSError):  # a terminal that is gone
+        print(f"kvcross: {printable(' '.join(text.split()))}", file=sys.stderr)
+    return code
 
 
 def main() -> None:
     """Run the command line."""
-    _open_closed_streams()
-    _allow_any_text()
-    try:
-        sys.exit(_run(make_app(sys.argv[1] if len(sys.argv) > 1 else None)))
-    except KeyboardInterrupt:
-        _format_message("interrupted")
-        sys.exit(FAILED)
-    except ValidationError as error:
-        _format_message(_explain(error))
-    except UserError as error:
-        _format_message(str(error))
-    except FailedError as error:
-        _format_message(str(error))
-        sys.exit(FAILED)
-    sys.exit(USAGE)
+    if os.environ.get("COLUMNS") == "0":
+        del os.environ["COLUMNS"]  # rich would print lines of no width
+    from bench.report.text.terminal import open_streams, require_printed  # reads COLUMNS when it is imported
+
+    open_streams()
+    code = _run(sys.argv[1:])
+    lost = require_printed()
+    sys.exit(code if lost is None else _fail(lost, FAILED))
 
 
 if __name__ == "__main__":

@@ -9,18 +9,16 @@ from bench.cli.options import SCRATCH, Json, make_scratch, option, out
 
 
 def doctor(
-    data_dir: Annotated[Path, option("the folder whose drive is to be measured")] = SCRATCH,
+    data_dir: Annotated[Path, option("Folder on the drive to be measured.")] = SCRATCH,
     as_json: Json = False,
 ) -> None:
-    """What this machine can measure, and why not the rest."""
+    """Check what this machine can measure, and name the remedy where it cannot."""
     make_scratch(data_dir)
-    from bench.machine.doctor.examine import (
-        examine,  # loads torch, which no other command needs in this process
-    )
+    from bench.machine.doctor.examine import examine  # loads torch, which --help must not cost
 
     findings = examine(data_dir)
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+        out.print(json.dumps([asdict(finding) for finding in findings], indent=1), markup=False)
         return
     for finding in findings:
         out.print(f"{finding.status:8} {finding.topic:14} {finding.what}", markup=False)

@@ -1,56 +1,23 @@
 """What the verbs share: how options are declared and read, and where results go."""
 
-import os
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 
 from bench.record.folder import find_latest
 from bench.record.plan import PlanError
 from bench.record.sample import RecordError
-from bench.record.units import parse_byte_count, printable
+from bench.record.units import parse_byte_count
 from bench.record.validate import parsed
-from kvio.backends import BACKENDS, find_backend
+from bench.report.text.terminal import out as out
 
 RESULTS = Path("results")
 SCRATCH = RESULTS / "scratch"
 T = TypeVar("T")
 Given = TypeVar("Given")
 
-
-class StdoutConsole(Console):
-    """Standard output; when nobody listens any more, work goes on in silence, for results are in files too.
-
-    Text is printed without control characters but the ends of its lines, for names and notices may come from
-    elsewhere; what is no plain text, such as a table, has cleaned its own.
-    """
-
-    def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 — as rich has it
-        """Print, plain text without control characters."""
-        super().print(*(_clean(one) if isinstance(one, str) else one for one in objects), **options)
-
-    def on_broken_pipe(self) -> None:
-        """Say nothing from now on, not even what is still to be flushed."""
-        self.quiet = True
-        close_outlet(sys.stdout.fileno())
-
-
-def _clean(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
-
-
-def close_outlet(descriptor: int) -> None:
-    """Let what is written to `descriptor` go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
-
-
-out = StdoutConsole(soft_wrap=True, highlight=False)
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 Catalogue = Annotated[
     Path | None,
@@ -91,6 +58,8 @@ def parse_options(texts: list[str], backends: list[str]) -> dict[str, dict[str, 
 
 
 def _that_know(name: str, backends: list[str]) -> list[str]:
+    from kvio.backends import BACKENDS, find_backend  # numpy, which --help must not cost
+
     knowing = [backend for backend in backends if name in find_backend(backend).options]
     if not knowing:
         known = sorted({option for backend in backends for option in find_backend(backend).options})

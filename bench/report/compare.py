@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich import box
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bench.estimate.results import Analysis, SweetSpot
@@ -28,7 +27,7 @@ from bench.report.run_facts import (
 )
 from bench.report.text.main_answer import asked_spot, loads_are_sound
 from bench.report.text.sentence import crossover_name, format_crossing, of_suffix
-from bench.report.text.terminal import align
+from bench.report.text.terminal import render
 from kvio.errors import UserError
 
 HEADINGS = (
@@ -83,18 +82,9 @@ class Comparison:
     remarks: tuple[str, ...] = ()
     is_sound: bool = True
 
-    def table(self) -> Table:
-        """For a terminal."""
-        table = Table(box=box.SIMPLE_HEAD)
-        for heading in HEADINGS:
-            table.add_column(Text(heading))
-        for row in self.rows:
-            table.add_row(*(Text(cell) for cell in row))
-        return table
-
-    def plain(self) -> str:
-        """For a log: no colours, no control characters, no wrapping."""
-        return "\n".join([*align([HEADINGS, *self.rows]), *self.remarks])
+    def table(self) -> RenderableType:
+        """The rows, then the remarks."""
+        return Group(render(HEADINGS, self.rows), *map(Text, self.remarks))
 
 
 def differing_facts(runs: Sequence[RunRecord]) -> dict[str, tuple[str, ...]]:

@@ -1,11 +1,13 @@
 """fio's figures beside those of a sweep."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from rich.table import Table
 
 from bench.estimate.results import Estimate, Point
 from bench.estimate.tiers import find_place
@@ -13,10 +15,11 @@ from bench.record.run import RunRecord
 from bench.record.sample import Sample
 from bench.record.units import MISSING, printable
 from bench.report.fio_match import FioReading, differences, format_sizes, most_reads_by_length, reading_of
-from bench.report.text.terminal import align
+from bench.report.text.terminal import render
 from kvio.errors import UserError
 from kvio.layout.fio_job import read_description
 
+HEADINGS = ("who", "what", "GB/s [95 %]", "of fio", "read", "p50", "p99", "settings that differ")
 LEFT_COLUMNS = frozenset({0, 1, 7})
 FILE_PLACES = frozenset({"local disk", "network storage"})
 SYNCHRONOUS = frozenset(
@@ -77,20 +80,13 @@ class FioFigures:
 
 
 def read_fio(path: Path) -> tuple[FioFigures, ...]:
-    """The jobs in what `fio --output-format=json` wrote; lines before the JSON are skipped.
+    """The jobs in what `fio --output-format=json` wrote; text around the JSON is skipped.
 
     Raises:
         FioError: not readable, not fio's JSON, a job failed, read nothing, or is there once for each of its threads.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        start = text.find("{")
-        if start < 0:
-            raise FioError(
-                f"{path}: no JSON in it; run fio with --output-format=json, and look at what it said"
-            )
-        content = json.loads(text[start:])
-        output = _Output.model_validate(content)
+        output = _Output.model_validate(_find_json(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise FioError(f"{path}: {error.strerror}") from None
     except ValidationError as error:
@@ -98,7 +94,7 @@ def read_fio(path: Path) -> tuple[FioFigures, ...]:
         where = ".".join(str(part) for part in first["loc"])
         raise FioError(f"{path}: not the JSON of fio: {where}: {first['msg']}") from None
     except (ValueError, RecursionError) as error:
-        raise FioError(f"{path}: not JSON ({error}); run fio with --output-format=json") from None
+        raise FioError(f"{path}: not JSON ({error}). Run fio with --output-format=json.") from None
     names = [job.jobname for job in output.jobs]
     for name in names:
         if names.count(name) > 1:
@@ -107,6 +103,27 @@ def read_fio(path: Path) -> tuple[FioFigures, ...]:
                 f"run fio with group_reporting"
             )
     return tuple(_figures(path, job, output.global_options | job.options) for job in output.jobs)
+
+
+def _find_json(text: str) -> object:
+    """The JSON of fio among other text: the first object that begins a line and has jobs.
+
+    Raises:
+        ValueError: no line begins a JSON object.
+    """
+    found: object = None
+    error: ValueError = ValueError("no line begins with {")
+    for start in re.finditer(r"^\{", text, re.MULTILINE):
+        try:
+            found, _ = json.JSONDecoder().raw_decode(text, start.start())
+        except ValueError as unread:
+            error = unread
+            continue
+        if isinstance(found, dict) and "jobs" in found:
+            return found
+    if found is None:
+        raise error
+    return found
 
 
 def _figures(path: Path, job: _Job, options: dict[str, str]) -> FioFigures:
@@ -142,19 +159,22 @@ def _reading(path: Path, job: _Job, options: dict[str, str]) -> FioReading:
         chunk_bytes=sizes.get("chunk_bytes"),
         request_bytes=sizes.get("request_bytes", read_bytes),
         read_bytes=read_bytes,
-        direct=options.get("direct", "0") != "0",
+        direct=_is_direct(options),
         in_flight=in_flight,
     )
 
 
+def _is_direct(options: dict[str, str]) -> bool:
+    """Whether reads bypass the page cache: direct=1 and buffered=0 are two names of one setting."""
+    direct = False
+    for name, value in options.items():
+        if name in {"direct", "buffered"}:
+            direct = (value != "0") == (name == "direct")
+    return direct
+
+
 def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
-
-
-def file_series(run: RunRecord) -> tuple[str, ...]:
-    """The load series that read files of a local or network file system."""
-    loads = [name for name, info in run.series.items() if info.arm == "load" and info.skipped is None]
-    return tuple(name for name in loads if find_place(run, name) in FILE_PLACES)
 
 
 def split_points(run: RunRecord, points: Sequence[Point]) -> tuple[tuple[Point, ...], str]:
@@ -167,7 +187,7 @@ def split_points(run: RunRecord, points: Sequence[Point]) -> tuple[tuple[Point, 
 
 def compare_fio(
     jobs: Sequence[FioFigures], points: Sequence[Point], *, run: RunRecord, samples: Sequence[Sample]
-) -> tuple[str, bool]:
+) -> tuple[Table, bool]:
     """A table: each job of fio, then each measured length of a sweep with its share of the fastest job that read alike.
 
     Args:
@@ -180,9 +200,7 @@ def compare_fio(
         The table, and whether any length was read as a job did.
     """
     fastest = max(job.bytes_per_s for job in jobs)
-    rows: list[tuple[str, ...]] = [
-        ("who", "what", "GB/s [95 %]", "of fio", "read", "p50", "p99", "read otherwise than fio")
-    ]
+    rows: list[tuple[str, ...]] = []
     for job in jobs:
         how = f"{job.engine or ''} {job.reading.cache}, {job.reading.in_flight} in flight"
         rows.append(
@@ -202,7 +220,7 @@ def compare_fio(
     readings = [reading_of(run, point.series, most[point.series].get(point.prefix_tokens)) for point in rated]
     rows += [_row(point, jobs, reading) for point, reading in zip(rated, readings, strict=True)]
     alike = any(find_alike(jobs, reading) for reading in readings)
-    return "\n".join(align(rows, left_columns=LEFT_COLUMNS)), alike
+    return render(HEADINGS, rows, left=LEFT_COLUMNS), alike
 
 
 def find_alike(jobs: Sequence[FioFigures], reading: FioReading) -> tuple[FioFigures, ...]:

@@ -108,36 +108,3 @@ def differences(fio: FioReading, sweep: FioReading) -> tuple[str, ...]:
 def format_sizes(num_bytes: float | None) -> str:
     """A size in MiB."""
     return "not recorded" if num_bytes is None else f"{num_bytes / MIB:.3g} MiB"
-
-
-def format_job(run: RunRecord, series: str) -> str:
-    """The command that writes the job which reads as this series did."""
-    reading = reading_of(run, series)
-    settings = run.series[series].settings if series in run.series else {}
-    own = reading.layout == "best"  # the layouts of stacks have a request size of their own
-    asked = {
-        "--model": run.plan.model,
-        "--kv-dtype": run.plan.kv_dtype or run.plan.dtype,
-        "--tp": None if run.plan.tensor_parallel == 1 else run.plan.tensor_parallel,
-        "--layout": reading.layout,
-        "--engine": "psync" if settings.get("backend") == "posix" else "io_uring",
-        "--chunk-tokens": settings.get("chunk_tokens"),
-        "--queue-depth": reading.in_flight,
-        "--threads": None if settings.get("backend") == "posix" else settings.get("num_threads"),
-        "--request": f"{reading.request_bytes}B" if own and reading.request_bytes else None,
-    }
-    flags = [f"{flag} {printable(str(value))}" for flag, value in asked.items() if value is not None]
-    if reading.direct is not None:
-        flags.append("--no-buffered" if reading.direct else "--buffered")
-    return f"python -m bench fio {' '.join(flags)}"
-
-
-def format_alike(run: RunRecord, series: str, num_reads: int | None) -> str:
-    """The job that reads as this series does, whose loads make at most so many reads."""
-    reading = reading_of(run, series, num_reads)
-    few = ""
-    if reading.too_few_reads:
-        depth = f"the {reading.in_flight} reads that may be in flight"
-        longer = "a longer suffix" if run.plan.suffix_tokens else "longer prefixes"
-        few = f", once a load makes {depth} (it makes {num_reads}: sweep {longer})"
-    return f"a job that does{few}: {format_job(run, series)}"

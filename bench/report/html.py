@@ -38,6 +38,7 @@ from bench.report.run_facts import (
     series_label,
     spots_of,
 )
+from bench.report.text.closing_table import SCALED, number_notices, point_rows
 from bench.report.text.format import format_rate_estimate, format_tokens_estimate
 from bench.report.text.hybrid_text import describe_hybrids, format_hybrid_notices
 from bench.report.text.main_answer import main_spot
@@ -52,7 +53,6 @@ from bench.report.text.sentence import (
     of_suffix,
     short_answer,
 )
-from bench.report.text.terminal import SCALED, number_notices, point_rows
 from bench.report.text.tier_text import has_choice, tier_headings, tier_notes, tier_rows, tier_title
 
 POWERS = ("", " n", " n²")

@@ -18,11 +18,12 @@ from bench.record.run import RunRecord
 from bench.record.sample import Sample
 from bench.report.figures.crossover_figure import PNG_DPI, write_figure
 from bench.report.figures.tiers_figure import write_figure as write_tier_figure
-from bench.report.frames import tier_frame
+from bench.report.frames import crossover_frame, summary_frame, tier_frame
 from bench.report.html import write_report
 from bench.report.text.tier_text import has_choice
 from kvio.errors import UserError
 
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 METADATA: dict[str, dict[str, None]] = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
 
 
@@ -81,25 +82,27 @@ def _require_file_place(path: Path, *, folder_allowed: bool = False) -> None:
 
 
 def write_frame(path: Path, frame: pd.DataFrame) -> None:
-    """Write a frame as CSV in one step; missing cells are empty, never 0."""
-    write_text_safely(path, frame.to_csv(index=False, lineterminator="\n"))
+    """Write a frame as CSV in one step; missing cells are empty, never 0, and no text is a formula."""
+    texts = frame.select_dtypes(["object", "string"]).columns
+    safe = frame.assign(**{str(name): frame[name].map(_escape, na_action="ignore") for name in texts})
+    write_text_safely(path, safe.to_csv(index=False, lineterminator="\n"))
+
+
+def _escape(cell: object) -> object:
+    """A text as a text: what begins like a formula gets an apostrophe, which spreadsheets do not show."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
 
 
 def write_results(
-    folder: Path,
-    run: RunRecord,
-    samples: Sequence[Sample],
-    *,
-    analysis: Analysis,
-    summary: pd.DataFrame,
-    crossover: pd.DataFrame,
+    folder: Path, run: RunRecord, samples: Sequence[Sample], *, analysis: Analysis
 ) -> tuple[Path, ...]:
     """Write summary.csv, crossover.csv, crossover.png, crossover.svg and report.html; their paths.
 
     Of several load series also tiers.csv, tiers.png and tiers.svg.  Each file is replaced in one step, and equal
+    inputs give equal bytes.
     """
-    write_frame(folder / "summary.csv", summary)
-    write_frame(folder / "crossover.csv", crossover)
+    write_frame(folder / "summary.csv", summary_frame(analysis))
+    write_frame(folder / "crossover.csv", crossover_frame(analysis))
     figures = write_figure(folder, run, samples, analysis=analysis)
     report = write_report(folder, run, samples, analysis=analysis)
     tiers = _write_tiers(folder, run, samples, analysis=analysis)

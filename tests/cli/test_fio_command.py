@@ -38,18 +38,12 @@ def test_the_job_runs_and_its_output_is_compared_with_a_sweep(tmp_path: Path) ->
     ]
     job = call_bench("fio", "--model", "qwen3-8b", *asked, cwd=tmp_path).stdout
     _run_fio(job, tmp_path)
-    finished = call_bench("fio", "compare", "out.json", "--results", RESULT, cwd=tmp_path)
+    finished = call_bench("fio", "compare", "out.json", str(RESULT), cwd=tmp_path)
     assert finished.returncode == 3, finished.stderr
     lines = finished.stdout.splitlines()
     assert lines[1].split()[:3] == ["fio", "kv-lmcache", "psync"]
     assert "model: Qwen/Qwen3-8B, here Qwen/Qwen3-0.6B; layout: lmcache, here best" in lines[2]
     assert "[" in lines[2] and lines[2].split("]")[1].split()[0] == "—"  # no share of fio's rate
-    said = lines[-1].partition("python -m bench ")[2].split()
-    like = call_bench(*said, "--working-set", "64MiB", "--data-dir", str(tmp_path), cwd=tmp_path)
-    _run_fio(like.stdout, tmp_path)
-    finished = call_bench("fio", "compare", "out.json", "--results", RESULT, cwd=tmp_path)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert float(finished.stdout.splitlines()[2].split("]")[1].split()[0]) > 0
 
 
 def _run_fio(job: str, folder: Path) -> None:
@@ -58,7 +52,7 @@ def _run_fio(job: str, folder: Path) -> None:
     subprocess.run(fio, cwd=folder, check=True, timeout=60)
 
 
-def test_the_newest_sweep_that_read_as_fio_did_is_taken_and_without_one_that_is_one_line(
+def test_the_newest_conclusive_sweep_is_taken_and_a_rate_is_a_share_where_settings_agree(
     tmp_path: Path,
 ) -> None:
     reading = reading_of(read_run(RESULT), "posix/best")
@@ -68,16 +62,11 @@ def test_the_newest_sweep_that_read_as_fio_did_is_taken_and_without_one_that_is_
     for name, run_id in (("old", RESULT.name), ("new", "29991231T000000Z-000000")):
         shutil.copytree(RESULT, tmp_path / "results" / name / "machine" / run_id)
     newer = tmp_path / "results/new/machine/29991231T000000Z-000000/run.json"
-    newer.write_text(newer.read_text().replace('"cache_state": "direct"', '"cache_state": "cold"'))
+    newer.write_text(newer.read_text().replace('"state": "complete"', '"state": "interrupted"'))
     (tmp_path / "fio.json").write_text(json.dumps({**OUTPUT, "jobs": [job]}))
     finished = call_bench("fio", "compare", "fio.json", cwd=tmp_path)
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout.splitlines()[-1] == f"sweep: results/old/machine/{RESULT.name}"
-    shutil.rmtree(tmp_path / "results/old")
-    finished = call_bench("fio", "compare", "fio.json", cwd=tmp_path)
-    assert finished.returncode == 2
-    assert "(posix/best): direct, here buffered; a job that does: python -m bench fio" in finished.stderr
-    assert finished.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -145,7 +134,5 @@ def test_a_sweep_that_read_no_files_is_refused(tmp_path: Path) -> None:
     )
     finished = call_bench("fio", "compare", "fio.json", cwd=tmp_path)
     assert finished.returncode == 2, swept.stderr
-    assert "nothing here was read from files as fio reads them (simulated/best (simulated drive))" in (
-        finished.stderr
-    )
+    assert "simulated/best (simulated drive)" in finished.stderr
     assert finished.stderr.count("\n") == 1

@@ -15,16 +15,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import bench.__main__
 from bench.__main__ import VERBS, main
 from bench.cli import compare_command as compare
 from bench.cli import report_command as report
-from bench.cli.options import StdoutConsole
 from bench.measure import sweep
 from bench.record.notices import Notice
 from bench.record.run import write_run
 from bench.record.samples_csv import SampleWriter
 from bench.report.run_facts import data_path
+from bench.report.text.terminal import StdoutConsole
 from tests.helpers.commands import ROOT
 from tests.helpers.tier_sweeps import MEMORY, NEVER, make_tier_run, make_tier_samples
 
@@ -98,21 +97,61 @@ def test_with_standard_error_closed_an_error_is_said_nowhere_else(tmp_path: Path
     assert (finished.returncode, finished.stdout, finished.stderr) == (2, b"", b"")
 
 
-def test_no_file_gets_the_number_of_a_closed_stream() -> None:
-    script = (
-        "import os; from bench.__main__ import _open_closed_streams; _open_closed_streams(); "
-        "opened = os.open('/dev/null', os.O_RDONLY); assert opened > 2, opened; print('said'); "
-        "import sys; print('said', file=sys.stderr)"
-    )
-    command = f'exec "$0" -c "{script}" >&- 2>&-'
-    finished = subprocess.run(
+def _run(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """A shell command in which $0 is the Python of these tests."""
+    return subprocess.run(
         ["sh", "-c", command, sys.executable],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         timeout=60,
         check=False,
     )
+
+
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+    script = (
+        "import os; from bench.report.text.terminal import open_streams; open_streams(); "
+        "opened = os.open('/dev/null', os.O_RDONLY); assert opened > 2, opened; "
+        "import sys; print('text', file=sys.stderr)"
+    )
+    finished = _run(f'exec "$0" -c "{script}" >&- 2>&-', tmp_path)
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-"])
+def test_where_standard_output_fails_all_files_are_written_and_one_line_ends_with_1(
+    redirection: str, tmp_path: Path
+) -> None:
+    folder = write_sweep(tmp_path / "a")
+    finished = _run(f'exec "$0" -m bench report a {redirection}', tmp_path)
+    assert (finished.returncode, finished.stderr.count(b"\n")) == (1, 1), finished.stderr
+    assert finished.stderr.startswith(b"kvcross: standard output: ")
+    assert {"report.html", "summary.csv", "tiers.png"} <= {path.name for path in folder.iterdir()}
+
+
+def test_a_width_of_0_columns_is_as_none(tmp_path: Path) -> None:
+    finished = _run('exec "$0" -m bench doctor --help', tmp_path, COLUMNS="0")
+    assert b"--data-dir" in finished.stdout
+
+
+LIGHT_VERBS = ("doctor", "sweep", "report", "compare", "fio", "fio compare", "model")
+
+
+@pytest.mark.parametrize("arguments", ["", *LIGHT_VERBS, "sweep --tokns", "sweep --budget soon"])
+def test_help_and_usage_errors_load_no_heavy_library(arguments: str, tmp_path: Path) -> None:
+    asked = [*arguments.split(), *(["--help"] if "--" not in arguments else [])]
+    script = (
+        f"import sys; sys.argv = ['bench', *{asked}]\nfrom bench.__main__ import main\ntry: main()\n"
+        "except SystemExit: print('heavy', {'torch', 'pandas', 'scipy', 'matplotlib'} & set(sys.modules))"
+    )
+    finished = _run(f'exec "$0" -c "{script}"', tmp_path)
+    assert finished.stdout.endswith(b"heavy set()\n"), finished.stdout + finished.stderr
+
+
+def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _end(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out.startswith("kvcross ")
 
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b31mname\nline"
@@ -171,9 +210,11 @@ def test_compare_prints_no_control_sequence_of_a_foreign_header(tmp_path: Path) 
     assert not {"\x1b", "\x07", "\x9b"} & set(said)
 
 
-def test_an_error_says_no_control_sequence(capsys: pytest.CaptureFixture[str]) -> None:
-    bench.__main__._format_message(f"{EVIL}: cannot be read")
-    assert capsys.readouterr().err == "kvcross: ]0;title[2J31mname line: cannot be read\n"
+def test_an_error_says_no_control_sequence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _end(monkeypatch, "report", EVIL) == 2
+    assert capsys.readouterr().err.startswith("kvcross: ]0;title[2J31mname line: ")
 
 
 def test_compare_ends_with_3_only_where_something_is_suspect(tmp_path: Path) -> None:

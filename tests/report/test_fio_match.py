@@ -18,11 +18,10 @@ from bench.report.fio import FioError, FioFigures, compare_fio, read_fio, split_
 from bench.report.fio_match import (
     FioReading,
     differences,
-    format_alike,
-    format_job,
     most_reads_by_length,
     reading_of,
 )
+from bench.report.text.terminal import plain
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.layout.fio_job import plain_name, read_description, write_job
 from kvio.layout.presets import PRESETS, adapt_preset
@@ -160,15 +159,31 @@ def test_figures_are_in_bytes_and_seconds(tmp_path: Path) -> None:
     )
 
 
-def test_lines_that_fio_prints_before_its_json_are_skipped(tmp_path: Path) -> None:
-    path = _written(tmp_path, "fio: this platform is old\n" + json.dumps(OUTPUT))
-    assert read_fio(path)[0].bytes_per_s == 2e9
+def test_text_around_the_json_is_skipped(tmp_path: Path) -> None:
+    text = f"fio: this {{platform}} is old\n{{cut\n{json.dumps(OUTPUT, indent=1)}\nfio: done }}\n"
+    assert read_fio(_written(tmp_path, text))[0].bytes_per_s == 2e9
+
+
+@pytest.mark.parametrize(
+    ("options", "direct"),
+    [
+        ({"direct": "1"}, True),
+        ({"direct": "0"}, False),
+        ({"buffered": "0"}, True),
+        ({"buffered": "1"}, False),
+        ({}, False),
+    ],
+)
+def test_both_names_of_the_page_cache_setting_are_read(
+    tmp_path: Path, options: dict[str, str], direct: bool
+) -> None:
+    assert read_fio(_written(tmp_path, {**OUTPUT, "global options": options}))[0].reading.direct == direct
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "no JSON in it; run fio with --output-format=json"),
+        ("", "--output-format=json"),
         ("{", "not JSON"),
         ({"jobs": []}, "not the JSON of fio: jobs"),
         ({"jobs": [{"jobname": "a"}]}, "jobs.0.read"),
@@ -222,7 +237,7 @@ def test_the_table_gives_the_share_of_the_fastest_job_only_where_both_read_alike
     }
     series = {"posix/best": SeriesInfo(arm="load", label="posix", settings=settings)}
     table, any_alike = compare_fio(jobs, [point], run=make_run(series=series), samples=())
-    lines = [" ".join(line.split()) for line in table.splitlines()]
+    lines = [" ".join(line.split()) for line in plain(table).splitlines()]
     assert lines[1] == "fio kv-lmcache psync direct, 4 in flight 2 1.00 1 MiB 0.9 ms 4 ms"
     assert lines[2] == f"sweep posix/best 4,096 tokens 1 [0.9–1.1] {said}"
     assert any_alike == (request_bytes == 1_048_576)
@@ -279,7 +294,7 @@ def _compare(folder: Path, in_flight: int) -> tuple[list[str], bool]:
     run, samples = _sweep()
     jobs, points = read_fio(folder / "fio.json"), analyse(run, samples).points
     table, any_alike = compare_fio(jobs, points, run=run, samples=samples)
-    rows = (line.partition("tokens")[2].split("]")[1].split() for line in table.splitlines()[2:])
+    rows = (line.partition("tokens")[2].split("]")[1].split() for line in plain(table).splitlines()[2:])
     return [" ".join((row[0], *row[5:])) for row in rows], any_alike
 
 
@@ -314,16 +329,3 @@ def test_the_reads_are_the_most_of_those_samples_that_count_and_of_one_rank() ->
     assert most_reads_by_length(run, [replace(samples[1], outcome=warm)], SERIES) == {}
     ranks = run.model_copy(update={"plan": run.plan.model_copy(update={"tensor_parallel": 2})})
     assert most_reads_by_length(ranks, samples, SERIES) == dict(zip(LENGTHS, (1, 1, 2, 4), strict=True))
-
-
-def test_the_job_for_a_series_keeps_its_depth_and_says_when_loads_make_too_few_reads() -> None:
-    run, _ = _sweep()
-    assert "--queue-depth 4" in format_job(run, SERIES)
-    assert format_alike(run, SERIES, 4) == f"a job that does: {format_job(run, SERIES)}"
-    assert format_alike(run, SERIES, 1) == (
-        "a job that does, once a load makes the 4 reads that may be in flight (it makes 1: sweep longer prefixes): "
-        f"{format_job(run, SERIES)}"
-    )
-    suffix = run.model_copy(update={"plan": run.plan.model_copy(update={"suffix_tokens": 256})})
-    assert "(it makes 1: sweep a longer suffix): " in format_alike(suffix, SERIES, 1)
-    assert reading_of(run, SERIES, 1).in_flight == 4

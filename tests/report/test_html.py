@@ -17,7 +17,7 @@ from bench.record.atomic_write import write_text_safely
 from bench.record.notices import KINDS, Notice
 from bench.report.html import render_report, suspect_lines, write_report
 from bench.report.provenance import check_rows
-from bench.report.result_files import write_results
+from bench.report.result_files import write_frame, write_results
 from tests.helpers.sweeps import make_analysis, make_notice, make_run, make_samples, make_spot
 
 SAMPLES = make_samples(num_rounds=2, num_samples=2)
@@ -204,14 +204,10 @@ def test_what_the_device_multiplies_is_said_with_what_that_means_for_the_dtype()
 
 
 SAMPLES_FILES = make_samples(tokens=(1024, 8192, 32768), num_rounds=2, num_samples=1)
-SUMMARY = pd.DataFrame({"prefix_tokens": [1024, 8192], "load_s": [0.3, None]})
-CROSSOVER = pd.DataFrame({"kind": ["whole"], "tokens": [7208.4]})
 
 
 def write(folder: Path) -> dict[str, bytes]:
-    paths = write_results(
-        folder, make_run(), SAMPLES_FILES, analysis=ANALYSIS, summary=SUMMARY, crossover=CROSSOVER
-    )
+    paths = write_results(folder, make_run(), SAMPLES_FILES, analysis=ANALYSIS)
     return {path.name: path.read_bytes() for path in paths}
 
 
@@ -231,8 +227,15 @@ def test_writing_again_over_leftovers_gives_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_a_missing_cell_is_empty_and_never_zero(tmp_path: Path) -> None:
-    assert write(tmp_path)["summary.csv"] == b"prefix_tokens,load_s\n1024,0.3\n8192,\n"
-    assert write(tmp_path)["crossover.csv"] == b"kind,tokens\nwhole,7208.4\n"
+    write_frame(tmp_path / "a.csv", pd.DataFrame({"prefix_tokens": [1024, 8192], "load_s": [0.3, None]}))
+    assert (tmp_path / "a.csv").read_bytes() == b"prefix_tokens,load_s\n1024,0.3\n8192,\n"
+
+
+def test_no_text_cell_is_a_formula_and_no_number_is_changed(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"series": ["=1+1", "@x", "+x", "-x", "a=b", None], "load_s": [-1.5] * 6})
+    write_frame(tmp_path / "a.csv", frame.convert_dtypes())
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert lines[1:] == ["'=1+1,-1.5", "'@x,-1.5", "'+x,-1.5", "'-x,-1.5", "a=b,-1.5", ",-1.5"]
 
 
 def test_two_processes_that_write_the_same_file_at_once_do_not_fail_each_other(

@@ -11,8 +11,9 @@ from bench.estimate.results import Analysis
 from bench.record.notices import KINDS, Notice
 from bench.report.notice_text import suspect_codes
 from bench.report.progress_bar import SweepProgress
+from bench.report.text.closing_table import closing_table
 from bench.report.text.main_answer import main_spot
-from bench.report.text.terminal import closing_table, plain_table
+from bench.report.text.terminal import plain
 from tests.helpers.sweeps import make_analysis, make_notice, make_run, make_samples
 
 SAMPLES = make_samples(tokens=(8192,), num_rounds=1, num_samples=2)
@@ -114,7 +115,7 @@ ANALYSIS = make_analysis(SAMPLES_TABLE)
 
 
 def test_every_length_is_one_line_with_both_arms_and_their_intervals() -> None:
-    lines = plain_table(make_run(), ANALYSIS).splitlines()
+    lines = plain(closing_table(make_run(), ANALYSIS)).splitlines()
     assert lines[0] == "Qwen3-8B: recompute against load by posix, best layout"
     assert lines[1].split("  ")[0] == "prefix tokens"
     point = ANALYSIS.points[1]
@@ -135,7 +136,7 @@ def test_a_missing_arm_is_a_dash() -> None:
         break_even_bytes_per_s=None,
         mfu=None,
     )
-    line = plain_table(make_run(), replace(ANALYSIS, points=(point,))).splitlines()[2]
+    line = plain(closing_table(make_run(), replace(ANALYSIS, points=(point,)))).splitlines()[2]
     assert line.split()[-6:] == ["—"] * 6
 
 
@@ -143,7 +144,9 @@ def test_notices_are_marked_and_explained_below() -> None:
     point = replace(
         ANALYSIS.points[0], notices=("drift_load", "drift_load", "not_cold"), recompute_scaled=True
     )
-    lines = plain_table(make_run(notices=(make_notice(),)), replace(ANALYSIS, points=(point,))).splitlines()
+    lines = plain(
+        closing_table(make_run(notices=(make_notice(),)), replace(ANALYSIS, points=(point,)))
+    ).splitlines()
     assert lines[2].endswith("1 2")
     assert lines[3:] == [
         "* scaled from fewer layers; of a load, the first-token step is",
@@ -155,23 +158,23 @@ def test_notices_are_marked_and_explained_below() -> None:
 def test_a_ratio_that_is_not_that_of_the_times_beside_it_is_explained() -> None:
     point = ANALYSIS.points[0]
     assert point.ratio is not None
-    assert "median of the rounds' ratios" not in plain_table(make_run(), ANALYSIS)
+    assert "median of the rounds' ratios" not in plain(closing_table(make_run(), ANALYSIS))
     other = replace(point, ratio=replace(point.ratio, value=point.ratio.value * 1.2))
-    said = plain_table(make_run(), replace(ANALYSIS, points=(other,)))
+    said = plain(closing_table(make_run(), replace(ANALYSIS, points=(other,))))
     assert (
         "recompute / load is the median of the rounds' ratios, not the ratio of the medians beside it" in said
     )
 
 
 def test_a_series_without_points_is_said() -> None:
-    assert plain_table(make_run(), replace(ANALYSIS, points=())).endswith(
+    assert plain(closing_table(make_run(), replace(ANALYSIS, points=()))).endswith(
         "posix, best layout: nothing measured"
     )
 
 
 def test_nothing_at_all_is_said() -> None:
     assert (
-        plain_table(make_run(series={}), replace(ANALYSIS, points=(), spots=()))
+        plain(closing_table(make_run(series={}), replace(ANALYSIS, points=(), spots=())))
         == "no load series was measured"
     )
 
@@ -182,26 +185,26 @@ def test_names_from_outside_are_neither_markup_nor_control() -> None:
     Console(file=stream, width=140).print(closing_table(run, ANALYSIS))
     assert "[bold]x[/bold][31m: recompute against load" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
-    assert "\x1b" not in plain_table(run, ANALYSIS)
+    assert "\x1b" not in plain(closing_table(run, ANALYSIS))
 
 
 def test_the_terminal_table_has_the_same_cells() -> None:
     stream = io.StringIO()
     Console(file=stream, width=160).print(closing_table(make_run(), ANALYSIS))
-    for line in plain_table(make_run(), ANALYSIS).splitlines()[2:]:
+    for line in plain(closing_table(make_run(), ANALYSIS)).splitlines()[2:]:
         assert all(cell in stream.getvalue() for cell in line.split("  ") if cell)
 
 
 def test_with_a_suffix_the_title_says_that_the_next_tokens_were_timed() -> None:
     run = make_run(plan=make_run().plan.model_copy(update={"suffix_tokens": 64}))
-    assert plain_table(run, ANALYSIS).startswith(
+    assert plain(closing_table(run, ANALYSIS)).startswith(
         "Qwen3-8B: recompute of the next 64 tokens against load by posix, best layout"
     )
 
 
 def test_a_load_whose_first_token_step_was_scaled_is_marked_as_recompute_is() -> None:
     point = replace(ANALYSIS.points[0], load_scaled=True)
-    lines = plain_table(make_run(), replace(ANALYSIS, points=(point,))).splitlines()
+    lines = plain(closing_table(make_run(), replace(ANALYSIS, points=(point,)))).splitlines()
     assert "44.9 ms [44.4–45.4]  310 ms [308–313] *" in lines[2]
     assert lines[3] == "* scaled from fewer layers; of a load, the first-token step is"
 

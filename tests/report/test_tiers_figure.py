@@ -1,19 +1,15 @@
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 import matplotlib as mpl
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
-from matplotlib.transforms import Bbox
 
 from bench.estimate.analysis import analyse
 from bench.estimate.tiers import make_tiers
 from bench.report.figures import crossover_figure as figures
 from bench.report.figures import tiers_figure
-from bench.report.figures.labels import spread
 from bench.report.figures.style import look_of
 from bench.report.frames import crossover_frame, summary_frame
 from bench.report.html import render_report
@@ -41,32 +37,24 @@ def crossover_axes(ways: tuple[Way, ...], size: tuple[float, float] = figures.WI
     return figure.axes[0]
 
 
-def boxes(figure: Figure, texts: list[Text]) -> list[Bbox]:
-    return [Text.get_window_extent(text, figure.canvas.get_renderer()) for text in texts]  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("number", [2, 4, 6])
-def test_the_labels_of_all_curves_are_apart_and_inside_the_figure(number: int) -> None:
-    axes = crossover_axes(SIX[:number])
-    figure = axes.figure
-    assert isinstance(figure, Figure)
-    labels = [text for text in axes.texts if isinstance(text, Annotation)]
-    assert len(labels) == number + 1
-    found = boxes(figure, list(labels))
-    assert [(a, b) for a, b in combinations(found, 2) if a.overlaps(b)] == []
-    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in found)
-    assert all(box.x0 >= axes.bbox.x1 for box in found)  # beside the curves, not on them
-
-
-def test_every_curve_carries_its_own_answer_and_the_title_none() -> None:
-    axes = crossover_axes((MEMORY, DISK, NEVER))
-    assert sorted(text.get_text().replace("\n", ": ") for text in axes.texts) == [
-        "hostmem, best layout: load always wins",
-        "nixl, best layout: recompute always wins",
-        next(text.get_text() for text in axes.texts if "C*" in text.get_text()).replace("\n", ": "),
-        "recompute (bfloat16)",
-    ]
-    assert axes.get_title(loc="left") == "Recompute against load"
+@pytest.mark.parametrize("size", [figures.WIDE_INCHES, figures.NARROW_INCHES], ids=["wide", "narrow"])
+@pytest.mark.parametrize("number", [2, 6])
+def test_the_legend_of_several_series_has_their_answers_and_lies_above_the_axes_inside_the_figure(
+    number: int, size: tuple[float, float]
+) -> None:
+    axes = crossover_axes(SIX[:number], size)
+    figure, legend = axes.figure, axes.get_legend()
+    assert isinstance(figure, Figure) and legend is not None
+    entries = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
+    assert "hostmem, best layout: load always wins" in entries
+    assert any(entry.startswith("posix, best layout: C* = ") for entry in entries)
+    assert len(entries) == number + 4  # recompute, crossovers, fits and rounds besides
+    box = legend.get_window_extent()
+    assert box.y0 >= axes.bbox.y1 - 1
+    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    title = figure._suptitle  # type: ignore[attr-defined]
+    assert title.get_text() == "Recompute against load" and not box.overlaps(title.get_window_extent())
+    assert axes.bbox.height > figure.bbox.height / 3
 
 
 def test_there_is_one_recompute_curve_however_many_ways_to_load() -> None:
@@ -74,30 +62,8 @@ def test_there_is_one_recompute_curve_however_many_ways_to_load() -> None:
     assert [label for label in labels if label.startswith("recompute")] == ["recompute (bfloat16)"]
 
 
-@pytest.mark.parametrize("number", [2, 6])
-def test_a_narrow_figure_names_the_curves_above_them(number: int) -> None:
-    axes = crossover_axes(SIX[:number], figures.NARROW_INCHES)
-    figure, legend = axes.figure, axes.get_legend()
-    assert isinstance(figure, Figure) and legend is not None
-    entries = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
-    assert "hostmem, best layout: load always wins" in entries
-    assert len(entries) == number + 3
-    box = legend.get_window_extent()
-    assert box.y0 >= axes.bbox.y1 - 1
-    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
-    assert not box.overlaps(axes.title.get_window_extent())
-
-
 def test_no_two_of_many_series_look_alike() -> None:
     assert len({look_of(number) for number in range(72)}) == 72
-
-
-def test_labels_are_moved_apart_no_further_than_need_be() -> None:
-    assert spread([0.2, 0.5, 0.8], [0.1] * 3) == [0.2, 0.5, 0.8]
-    assert spread([0.5, 0.5], [0.1, 0.1]) == pytest.approx([0.5, 0.6])
-    assert spread([0.97, 0.99], [0.1, 0.1]) == pytest.approx([0.85, 0.95])
-    assert spread([0.0], [0.1]) == [0.05]
-    assert spread([], []) == []
 
 
 def tier_axes(ways: tuple[Way, ...]) -> Axes:
@@ -135,14 +101,7 @@ def test_rings_mark_the_cheapest_tier_at_each_length() -> None:
 def write(folder: Path, ways: tuple[Way, ...]) -> dict[str, bytes]:
     run, samples = make_tier_run(ways), make_tier_samples(ways)
     analysis = analyse(run, samples)
-    paths = write_results(
-        folder,
-        run,
-        samples,
-        analysis=analysis,
-        summary=summary_frame(analysis),
-        crossover=crossover_frame(analysis),
-    )
+    paths = write_results(folder, run, samples, analysis=analysis)
     return {path.name: path.read_bytes() for path in paths}
 
 
@@ -189,10 +148,3 @@ def test_tiers_of_which_nothing_was_measured_have_no_ticks_and_their_tables_a_he
         write_frame(tmp_path / "x.csv", frame)
         (header,) = (tmp_path / "x.csv").read_text().splitlines()
         assert header.startswith("series,")
-
-
-def test_what_leads_from_a_curve_to_its_label_is_dotted_and_no_curve() -> None:
-    leaders = [
-        text.arrow_patch for text in crossover_axes((MEMORY, DISK)).texts if isinstance(text, Annotation)
-    ]
-    assert [leader.get_linestyle() for leader in leaders if leader is not None] == [":"] * 3

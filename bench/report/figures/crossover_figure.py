@@ -1,8 +1,6 @@
-"""The crossover figure: the arms over the prefix length, every round faintly, the answer shaded.
+"""The crossover figure: the arms over the prefix length, every round faintly, the crossovers marked.
 
-The answer of one series in the crossover figure: where the crossing lies, and above the axes what it is.
-
-What stands below the crossover figure: all that the curves depend on.
+Above the axes stand the answer and the legend, below them all that the curves depend on.
 """
 
 import io
@@ -25,17 +23,7 @@ from bench.record.atomic_write import write_bytes_safely
 from bench.record.run import RunRecord
 from bench.record.sample import Sample
 from bench.record.units import format_tick_seconds, format_tokens
-from bench.report.figures.labels import (
-    MAX_IN_LEGEND,
-    TITLE_PAD,
-    WIDE_FROM_INCHES,
-    Curve,
-    Drawn,
-    draw_legend,
-    draw_many,
-    format_spot,
-    room_for,
-)
+from bench.report.figures.labels import draw_legend, format_spot, is_wide, mark_crossings, room_for
 from bench.report.figures.style import LOAD_COLOURS, RECOMPUTE_COLOUR, look_of
 from bench.report.notice_text import suspect_codes
 from bench.report.run_facts import (
@@ -54,35 +42,27 @@ from bench.report.run_facts import (
 from bench.report.text.main_answer import asked_spot, main_spot
 from bench.report.text.sentence import crossover_name, format_repeats, format_suffix, short_answer
 
-
-def draw_answer(axes: Axes, spot: SweetSpot | None, *, fits: bool, rounds: bool) -> None:
-    """The crossings, and above the axes the answer as title over the legend."""
-    crossings = spot is not None and _draw_spot(axes, spot)
-    figure = axes.get_figure()
-    wide = figure is None or figure.get_figwidth() >= WIDE_FROM_INCHES  # type: ignore[union-attr]
-    drawn = Drawn(fits=fits, rounds=rounds, crossings=crossings)
-    place = (0.0, 1.0) if wide else (-0.3, 1.0)
-    height = draw_legend(axes, drawn, above=place, num_columns=2 if wide else 1)
-    if spot is not None:
-        pad = TITLE_PAD + height
-        axes.set_title(_title(spot), fontsize=11, fontweight="bold", loc="left", pad=pad, parse_math=False)
+MAX_SHADED = 2  # curves; of more, each crossover is a ring on the recompute curve
 
 
-def _draw_spot(axes: Axes, spot: SweetSpot) -> bool:
-    """The crossings inside the measured range; whether there are any."""
+def figure_title(run: RunRecord, analysis: Analysis, *, num_curves: int) -> str:
+    """The answer; of several load series, whose answers the legend has, what is compared."""
+    spot = main_spot(run, analysis)
+    if spot is None or num_curves > MAX_SHADED:
+        return "Recompute against load"
+    bounds = [crossing.tokens for crossing in spot.crossings]
+    if len(bounds) != 1 or bounds[0].low is None or bounds[0].high is None:
+        return short_answer(spot)
+    return f"{short_answer(spot)}  [{format_tokens(bounds[0].low)}–{format_tokens(bounds[0].high)}]"
+
+
+def _shade_crossings(axes: Axes, spot: SweetSpot) -> None:
+    """The crossings inside the measured range, from the bottom of the axes to their top."""
     inside = [crossing for crossing in spot.crossings if not crossing.extrapolated]
     for crossing in inside:
         _draw_crossing(axes, crossing)
     if inside:
         axes.plot([], [], color="0.25", linestyle=":", label=f"{crossover_name(spot)} and its 95 % interval")
-    return bool(inside)
-
-
-def _title(spot: SweetSpot) -> str:
-    bounds = [crossing.tokens for crossing in spot.crossings]
-    if len(bounds) != 1 or bounds[0].low is None or bounds[0].high is None:
-        return short_answer(spot)
-    return f"{short_answer(spot)}  [{format_tokens(bounds[0].low)}–{format_tokens(bounds[0].high)}]"
 
 
 def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
@@ -160,22 +140,27 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
     axes.set_yscale("log")
     suffix = run.plan.suffix_tokens
     missing: list[tuple[str, str]] = []
-    curves: list[Curve] = []
+    spots: list[tuple[SweetSpot, str]] = []
     recompute: dict[int, float] = {}
     rounds = False
     rows = _series_styles(run, samples, analysis)
-    for row in rows:
-        series, arm, colour, marker = row
+    several = len(rows) > MAX_SHADED
+    for series, arm, colour, marker in rows:
         name = arm_label(run, series, arm=arm)
         counted = samples_that_count(run, samples, series)
         asked = [sample for sample in counted if sample.case.suffix_tokens == suffix]
         rounds = _draw_rounds(axes, asked, colour=colour) or rounds
         known = _estimates(run, samples, analysis, series=series, arm=arm)
-        curves.append(_curve(run, analysis, row, known))
+        spot = asked_spot(run, analysis, series)
+        if spot is not None:
+            spots.append((spot, colour))
         if arm == "recompute":
             recompute |= {length: estimate.value for length, estimate in known.items()}
         if known:
-            _draw_points(axes, known, label=name, colour=colour, marker=marker)
+            label = name
+            if several and spot is not None:
+                label = f"{series_label(run, series)}: {format_spot(spot)}"
+            _draw_points(axes, known, label=label, colour=colour, marker=marker)
         missing += [(lack, name) for lack in _find_lacks(known)]
     colours = {series: colour for series, _, colour, _ in rows}
     fits = any([_draw_fit(axes, fit, colours=colours) for fit in analysis.fits])
@@ -183,27 +168,13 @@ def draw_crossover(axes: Axes, run: RunRecord, samples: Sequence[Sample], *, ana
         f"time of the next {format_tokens(suffix)} tokens" if suffix else "time, first-token step included"
     )
     _scale_axes(axes, samples, analysis, ylabel=timed)
-    if len(curves) > MAX_IN_LEGEND:
-        draw_many(axes, curves, recompute, fits=fits, rounds=rounds)
-    else:
-        draw_answer(axes, main_spot(run, analysis), fits=fits, rounds=rounds)
+    main = main_spot(run, analysis)
+    if several:
+        mark_crossings(axes, spots, recompute)
+    elif main is not None:
+        _shade_crossings(axes, main)
+    draw_legend(axes, fits=fits, rounds=rounds)
     _format_missing(axes, missing)
-
-
-def _curve(
-    run: RunRecord, analysis: Analysis, row: tuple[str, str, str, str], known: dict[int, Estimate]
-) -> Curve:
-    """What a figure with several ways to load writes beside one of its curves."""
-    series, arm, colour, _ = row
-    spot = asked_spot(run, analysis, series)
-    last = max(known, default=None)
-    return Curve(
-        name=series_label(run, series) if arm == "load" else arm_label(run, series, arm=arm),
-        answer="" if spot is None else format_spot(spot),
-        colour=colour,
-        last=None if last is None else (last, known[last].value),
-        spot=spot,
-    )
 
 
 def _find_lacks(known: dict[int, Estimate]) -> Iterator[str]:
@@ -346,8 +317,7 @@ def _format_missing(axes: Axes, missing: Sequence[tuple[str, str]]) -> None:
         f"{found}: {', '.join(having) if len(having) <= 2 else f'{len(having)} series'}"
         for found, having in names.items()
     ]
-    wide = axes.figure.get_figwidth() >= WIDE_FROM_INCHES  # type: ignore[union-attr]
-    lines = [part for line in lines for part in wrap_outside_brackets(line, NOTE_CHARACTERS[wide])]
+    lines = [part for line in lines for part in wrap_outside_brackets(line, NOTE_CHARACTERS[is_wide(axes)])]
     if lines:
         axes.annotate(
             "\n".join(lines), (1.0, 0.0), (0, NOTE_POINTS), xycoords="axes fraction", textcoords="offset points",
@@ -365,6 +335,8 @@ def make_figure(
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     draw_crossover(axes, run, samples, analysis=analysis)
+    title = figure_title(run, analysis, num_curves=num_curves)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", parse_math=False)
     lines = textwrap.wrap(caption(run, samples, analysis), width=int(size_inches[0] * 15.5))
     figure.supxlabel("\n".join(lines), fontsize=7.5, color="0.35", x=0.01, ha="left", parse_math=False)
     return figure

@@ -1,143 +1,143 @@
-"""The closing table: both arms at every length, with what is suspect, for a terminal or a log."""
+"""The terminal or log that people read: standard output, and tables on it.
 
+A failed write to standard output never stops a sweep or the writing of results.
+"""
+
+import errno
+import io
+import os
+import sys
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bench.estimate.results import Analysis, Point
-from bench.record.notices import kind_of
-from bench.record.run import RunRecord
-from bench.record.units import format_rate, format_seconds, format_share, format_tokens, printable
-from bench.report.notice_text import concerns
-from bench.report.run_facts import load_series, points_of, series_label
-from bench.report.text.format import format_rate_estimate, format_ratio_estimate, format_seconds_estimate
-from bench.report.text.hybrid_text import HYBRID_HEADINGS, hybrid_cells, hybrid_points
+from bench.record.units import printable
 
-HEADINGS = (
-    "prefix tokens",
-    "recompute [95 %]",
-    "load [95 %]",
-    "recompute / load",
-    "first token",  # seconds of the load that are no reading
-    "GB/s",
-    "break-even",
-    "MFU",
-)
-SCALED = "* scaled from fewer layers; of a load, the first-token step is"
-PAIRED = "recompute / load is the median of the rounds' ratios, not the ratio of the medians beside it"
-DIFFERENT = 1.1  # from which the two are told apart
-NOTICES = "notices"
+LOG_WIDTH = 100_000  # characters, more than any table has
+STREAMS = {
+    0: os.O_RDONLY,
+    1: os.O_RDONLY,
+    2: os.O_WRONLY,
+}  # a closed standard output must fail, not lose text
 
 
-def point_rows(
-    analysis: Analysis, series: str, *, with_notices: bool = True
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings and one row for each length of a load series; hybrid columns where that arm was measured."""
-    points, hybrids = points_of(analysis, series), hybrid_points(analysis, series)
-    numbers = number_notices(points)
-    headings = HEADINGS + (HYBRID_HEADINGS if hybrids else ()) + ((NOTICES,) if with_notices else ())
-    rows = []
-    for point in points:
-        cells = point_cells(point) + (hybrid_cells(hybrids.get(point.prefix_tokens)) if hybrids else ())
-        marks = " ".join(numbers[code] for code in dict.fromkeys(point.notices))
-        rows.append((*cells, marks) if with_notices else cells)
-    return headings, rows
+class StandardOutput(io.TextIOBase):
+    """`sys.stdout` of the moment; after a failed write the rest is dropped and `error` says why."""
+
+    error: OSError | None = None
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Of the stream below."""
+        return "utf-8" if sys.stdout is None else sys.stdout.encoding
+
+    def write(self, text: str) -> int:
+        """Write, or keep the error."""
+        try:
+            return sys.stdout.write(text)
+        except OSError as error:
+            self._drop_rest(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, or keep the error."""
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            self._drop_rest(error)
+
+    def isatty(self) -> bool:
+        """Whether a terminal shows it."""
+        return sys.stdout is not None and sys.stdout.isatty()
+
+    def fileno(self) -> int:
+        """Descriptor of the stream below."""
+        return sys.stdout.fileno()
+
+    def _drop_rest(self, error: OSError) -> None:
+        self.error = self.error or error
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
 
 
-def point_cells(point: Point) -> tuple[str, ...]:
-    """The cells of one row, in the order of `HEADINGS`."""
-    return (
-        format_tokens(point.prefix_tokens),
-        format_seconds_estimate(point.recompute_s) + (" *" if point.recompute_scaled else ""),
-        format_seconds_estimate(point.load_s) + (" *" if point.load_scaled else ""),
-        format_ratio_estimate(point.ratio),
-        format_seconds(point.first_token_s),
-        format_rate_estimate(point.bytes_per_s),
-        format_rate(point.break_even_bytes_per_s),
-        format_share(point.mfu),
-    )
+class StdoutConsole(Console):
+    """A console that prints plain text without control characters: names and notices may come from elsewhere."""
+
+    def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 — as rich has it
+        """Print; tables and other rich values must have cleaned their own text."""
+        super().print(*(_clean(one) if isinstance(one, str) else one for one in objects), **options)
+
+    def show(self, shown: RenderableType) -> None:
+        """Print a table or a group of them; in a log as wide as they need."""
+        if self.is_terminal:
+            self.print(shown)
+        else:
+            self.print(plain(shown), markup=False)
 
 
-def number_notices(points: Sequence[Point]) -> dict[str, str]:
-    """Code of each notice on the points -> its number below the table, from "1"."""
-    codes = dict.fromkeys(code for point in points for code in point.notices)
-    return {code: str(number) for number, code in enumerate(codes, start=1)}
+def _clean(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
-def footnotes(run: RunRecord, points: Sequence[Point]) -> list[str]:
-    """Lines below the table: what the marks mean."""
-    lines = [SCALED] if any(point.recompute_scaled or point.load_scaled for point in points) else []
-    lines += [PAIRED] if any(map(_ratio_differs, points)) else []
-    about = [notice for notice in run.notices if all(concerns(run, notice, point.series) for point in points)]
-    known = {notice.kind: notice.text for notice in about}
-    for code, number in number_notices(points).items():
-        message = known.get(code) or kind_of(code).meaning
-        lines.append(f"{number} {printable(code)}: {printable(message)}")
-    return lines
+def render(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Collection[int] = (),
+    styles: Sequence[str] = (),
+) -> Table:
+    """A table for a terminal or, with `plain`, for a log.
+
+    Args:
+        left: columns that are left-aligned; the others are right-aligned.
+        styles: one for each row, such as "green".
+    """
+    table = Table(box=None, pad_edge=False)
+    for column, heading in enumerate(headings):
+        # Text, not str: cells must not be read as markup
+        table.add_column(Text(heading), justify="left" if column in left else "right", overflow="fold")
+    for row, style in zip(rows, styles or [""] * len(rows), strict=True):
+        table.add_row(*map(Text, row), style=style)
+    return table
 
 
-def _ratio_differs(point: Point) -> bool:
-    if point.ratio is None or point.recompute_s is None or point.load_s is None:
-        return False
-    shown = point.recompute_s.value / point.load_s.value
-    return not 1 / DIFFERENT < point.ratio.value / shown < DIFFERENT
-
-
-def _title(run: RunRecord, series: str) -> str:
-    ranks = run.plan.tensor_parallel
-    divided = f" over {ranks} ranks" if ranks > 1 else ""
-    suffix = run.plan.suffix_tokens
-    asked = f" of the next {format_tokens(suffix)} tokens" if suffix else ""
-    return (
-        f"{printable(run.model_name)}{divided}: recompute{asked} against load by {series_label(run, series)}"
-    )
-
-
-def closing_table(run: RunRecord, analysis: Analysis) -> RenderableType:
-    """One table for each load series, for a terminal."""
-    shown: list[RenderableType] = []
-    for series in load_series(run, analysis):
-        points = points_of(analysis, series)
-        # Text, not str: names from outside must not be read as markup
-        table = Table(
-            title=Text(_title(run, series)),
-            box=box.SIMPLE_HEAD,
-            title_justify="left",
-            pad_edge=False,
-            collapse_padding=True,
-        )
-        headings, rows = point_rows(analysis, series, with_notices=any(point.notices for point in points))
-        for heading in headings:
-            table.add_column(Text(heading), justify="right", overflow="fold")
-        for point, row in zip(points, rows, strict=True):
-            wins = point.ratio is not None and point.ratio.value > 1
-            table.add_row(*(Text(cell) for cell in row), style="green" if wins else None)
-        shown.append(table if points else Text(f"{_title(run, series)}: nothing measured"))
-        shown.extend(Text(line) for line in footnotes(run, points))
-    return Group(*shown) if shown else Text("no load series was measured")
-
-
-def plain_table(run: RunRecord, analysis: Analysis) -> str:
-    """The same tables as lines of text, for logs: no colours, no control characters, no wrapping."""
-    blocks = []
-    for series in load_series(run, analysis):
-        points = points_of(analysis, series)
-        headings, rows = point_rows(analysis, series)
-        lines = [_title(run, series), *align([headings, *rows]), *footnotes(run, points)]
-        blocks.append("\n".join(lines) if points else f"{_title(run, series)}: nothing measured")
-    return "\n\n".join(blocks) if blocks else "no load series was measured"
+def plain(shown: RenderableType) -> str:
+    """The same as lines of text for logs: no colours, no wrapping, no spaces at the end."""
+    text = io.StringIO()
+    Console(file=text, width=LOG_WIDTH, color_system=None).print(shown)
+    return "\n".join(line.rstrip() for line in text.getvalue().rstrip("\n").split("\n"))
 
 
 def align(rows: Sequence[Sequence[str]], left_columns: Collection[int] = ()) -> list[str]:
-    """Rows as lines with columns right-aligned (those of `left_columns` left-aligned), two spaces apart."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column in left_columns else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    """Headings and rows as lines of text."""
+    return plain(render(rows[0], rows[1:], left=left_columns)).split("\n")
+
+
+_stdout = StandardOutput()
+out = StdoutConsole(file=_stdout, soft_wrap=True, highlight=False)  # type: ignore[arg-type]
+
+
+def open_streams() -> None:
+    """Open standard streams that the shell closed, else the next file would get their numbers; accept any text."""
+    for descriptor, mode in STREAMS.items():
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest free number, which is this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def require_printed() -> str | None:
+    """What was not printed to standard output, and why; None when all was, or the reader of a pipe had enough."""
+    _stdout.flush()
+    if _stdout.error is None or _stdout.error.errno == errno.EPIPE:
+        return None
+    return f"standard output: {_stdout.error.strerror}; not all text was printed, but all files are written"

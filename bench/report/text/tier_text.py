@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from bench.estimate.results import Crossing, SweetSpot
@@ -14,7 +12,7 @@ from bench.record.run import RunRecord
 from bench.record.units import MISSING, format_seconds, format_tokens, printable
 from bench.report.run_facts import format_state, in_virtual_machine, series_label
 from bench.report.text.format import format_rate_estimate, format_tokens_estimate
-from bench.report.text.terminal import align
+from bench.report.text.terminal import render
 
 MAX_LENGTHS = 4  # columns of load times
 LEFT_COLUMNS = frozenset({0, 1, 2, 3})
@@ -178,16 +176,6 @@ def _format_run(run: RunRecord, homes: Sequence[CheapestTier]) -> str:
 
 
 def tier_table(run: RunRecord, table: TierTable) -> RenderableType:
-    """The tiers for a terminal."""
-    shown = Table(title=Text(tier_title(table)), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column, heading in enumerate(tier_headings(table)):
-        shown.add_column(Text(heading), justify="left" if column in LEFT_COLUMNS else "right")
-    for row in tier_rows(run, table):
-        shown.add_row(*(Text(cell) for cell in row))
-    return Group(shown, *(Text(line) for line in tier_notes(run, table)))
-
-
-def plain_tiers(run: RunRecord, table: TierTable) -> str:
-    """The same as lines of text, for logs."""
-    lines = align([tier_headings(table), *tier_rows(run, table)], left_columns=LEFT_COLUMNS)
-    return "\n".join([tier_title(table), *lines, *tier_notes(run, table)])
+    """The tiers with their heading and notes."""
+    rows = render(tier_headings(table), tier_rows(run, table), left=LEFT_COLUMNS)
+    return Group(Text(tier_title(table)), rows, *map(Text, tier_notes(run, table)))
