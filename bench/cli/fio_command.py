@@ -1,4 +1,4 @@
-"""`fio`: a layout's read pattern as a fio job, and fio's figures beside a sweep's."""
+"""`fio`: a layout's read pattern as a fio job, and fio's rates compared with a sweep's."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -56,7 +56,7 @@ REVISION, REVISION_DIGITS = re.compile(r"\b[0-9a-f]{40}\b"), 12
 
 
 class DifferentMachinesError(UserError):
-    """Runs of different machines are not put side by side; the message says which facts differ."""
+    """Runs of different machines cannot be compared; the message names the facts that differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def differing_software(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _shorten(value: str) -> str:
-    """A revision without what nobody compares by eye."""
+    """The value with each revision cut to 12 digits."""
     return REVISION.sub(lambda found: found[0][:REVISION_DIGITS], value)
 
 
@@ -203,7 +203,7 @@ def _format_cache(result: ComparedResult, series: str) -> str:
 
 
 def _rows(result: ComparedResult) -> Iterator[tuple[str, ...]]:
-    """A row for each spot of each load series, but for those beside its answer of which nothing can be said."""
+    """A row for each spot of each load series that is its answer or has a result."""
     run, depth = result.run, _format_depth(result.samples)
     for series in load_series(run, result.analysis):
         suspects = suspect_codes(run, result.samples, result.analysis, series=series)

@@ -1,4 +1,4 @@
-"""fio's figures beside those of a sweep."""
+"""Rates of fio and of a sweep in one table."""
 
 import json
 import re
@@ -28,7 +28,7 @@ SYNCHRONOUS = frozenset(
 
 
 class FioError(UserError):
-    """A file is not what `fio --output-format=json` writes; one line that says what is missing."""
+    """A file that `fio --output-format=json` did not write, and what is missing."""
 
 
 class _Latency(BaseModel):

@@ -1,6 +1,6 @@
 """The report: one self-contained page that a phone can open, everything from outside escaped.
 
-What the report says, section by section, as plain values; the page only lays them out.
+Each section is made of plain values; the template only lays them out.
 """
 
 from base64 import b64encode
@@ -134,7 +134,7 @@ def tier_grid(run: RunRecord, table: TierTable) -> Grid:
 
 
 def break_even_grids(run: RunRecord, analysis: Analysis) -> tuple[Grid, ...]:
-    """The read rate at which both arms tie, beside the rate that was seen; tails of the load time."""
+    """The read rate at which both arms tie, and the measured rate; tails of the load time."""
     return tuple(
         Grid(
             f"load by {series_label(run, series)}",
@@ -142,7 +142,7 @@ def break_even_grids(run: RunRecord, analysis: Analysis) -> tuple[Grid, ...]:
                 "prefix tokens",
                 "bytes read",
                 "break-even",
-                "GB/s seen",
+                "GB/s measured",
                 "first-token step",
                 "load p95",
                 "load p99",

@@ -28,16 +28,12 @@ METADATA: dict[str, dict[str, None]] = {".png": {"Software": None}, ".svg": {"Da
 
 
 class PlaceError(UserError, ValueError):
-    """A place where nothing can be written; one line that says why."""
+    """A file or folder that cannot be written, and why."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What is written to `path` inside this is written, or refused in one line.
-
-    Raises:
-        PlaceError: the system does not let us; says why.
-    """
+    """What is written to `path` inside this is written, or refused in one line."""
     try:
         yield
     except OSError as error:

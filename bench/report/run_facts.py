@@ -72,7 +72,7 @@ def storage_name(run: RunRecord, series: str | None = None) -> str:
 
 
 def _format_limit(bytes_per_s: float) -> str:
-    """In the unit that whoever set it thinks in."""
+    """The limit in the unit in which it is usually set."""
     return format_rate(bytes_per_s) if bytes_per_s >= 1e9 else f"{bytes_per_s / 1e6:g} MB/s"
 
 

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them: three significant digits, one unit per cell, missing said as such."""
+"""Numbers as a person reads them: three significant digits, one unit per cell, a missing number as a dash."""
 
 from bench.estimate.results import Estimate
 from bench.record.units import MISSING, format_tokens, round_digits, seconds_unit

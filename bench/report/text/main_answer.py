@@ -1,4 +1,4 @@
-"""Which of the answers to say: the main one of a run, the one that was asked for of a series."""
+"""The main answer of a run, the answer of a series, and whether they are sound."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ def is_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> b
 def loads_are_sound(run: RunRecord, samples: Sequence[Sample], analysis: Analysis) -> bool:
     """True when there is a load series, and each is decided and not suspect.
 
-    What was skipped is said, and no fault, unless it broke.
+    A skipped series is no fault unless it failed.
     """
     asked = [
         series

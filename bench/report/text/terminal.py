@@ -17,11 +17,8 @@ from rich.text import Text
 from bench.record.units import printable
 
 LOG_WIDTH = 100_000  # characters, more than any table has
-STREAMS = {
-    0: os.O_RDONLY,
-    1: os.O_RDONLY,
-    2: os.O_WRONLY,
-}  # a closed standard output must fail, not lose text
+# how a stream that the shell closed is opened: writes to standard output must fail, not be lost
+STREAMS = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
 
 
 class StandardOutput(io.TextIOBase):
