@@ -10,29 +10,29 @@ from kvio.file_ranges import Span
 class Placement(Protocol):
     """Holds copies of chunk files for a backend to read; nothing here is timed.
 
-    Filled once for all samples of a run, unless it is a `SampleDepot`.
+    Filled once for all samples of a run, unless it is a `SamplePlacement`.
 
     Args:
-        name: what it is and where, the same for two depots that hold the same things.
+        name: what it is and where, the same for two placements that hold the same things.
     """
 
     name: str
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Find out that things can be placed, and remove what runs that died have left.
 
         Raises:
             KVIOError: not there, or not permitted.
         """
 
-    def place(
+    def upload(
         self,
         paths: Sequence[Path],
         *,
         packed_bytes: int | None = None,
         before_each: Callable[[], None] | None = None,
     ) -> None:
-        """Hold these files, whole; of a depot of samples, nothing else.
+        """Hold these files, whole; of a placement of samples, nothing else.
 
         Args:
             paths: the files.
@@ -43,7 +43,7 @@ class Placement(Protocol):
             KVIOError: a file cannot be read or placed, or comes back with other bytes.
         """
 
-    def withdraw(self) -> None:
+    def remove(self) -> None:
         """Let go of everything that was placed; must be safe to call twice.
 
         Raises:
@@ -52,10 +52,10 @@ class Placement(Protocol):
 
 
 @runtime_checkable
-class SampleDepot(Placement, Protocol):
-    """A depot in the memory of the process that reads, filled before each sample."""
+class SamplePlacement(Placement, Protocol):
+    """A placement in the memory of the process that reads, filled before each sample."""
 
-    def hold(self, spans: Sequence[Span]) -> None:
+    def load_into_memory(self, spans: Sequence[Span]) -> None:
         """Hold these parts of files, which do not overlap, and nothing else.
 
         Raises:

@@ -83,12 +83,12 @@ def owned_prefix(prefix: str, folder: Path) -> str:
     return "/".join([*([prefix] if prefix else []), _owner(folder)])
 
 
-class MooncakeDepot:
+class MooncakePlacement:
     """Objects of the files below `root`, a scratch directory or a folder in one.
 
     Args:
         options: of the backend.
-        root: everything below it is this depot's, and nothing else.
+        root: everything below it is this placement's, and nothing else.
 
     Raises:
         KVIOError: an option is wrong, or `root` is in no scratch directory.
@@ -106,7 +106,7 @@ class MooncakeDepot:
     def _client(self) -> StoreClient:
         return shared_client(self._address, find_master(self._address, self._root))
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Start a store where none is named; else remove what dead runs of this folder left in it.
 
         Raises:
@@ -121,7 +121,7 @@ class MooncakeDepot:
         living = [path.name for path in folder.glob(f"{scratch.PREFIX}*")]
         client.remove_below(owned_prefix(self._address.prefix, folder), but=living)
 
-    def place(
+    def upload(
         self,
         paths: Sequence[Path],
         *,
@@ -155,7 +155,7 @@ class MooncakeDepot:
                     _fill(source, path, part)
                     _put(client, part, source=source, back=back)
 
-    def withdraw(self) -> None:
+    def remove(self) -> None:
         """Remove every object below the root's key, and end what was started.
 
         Raises:

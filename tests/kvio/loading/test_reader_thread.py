@@ -61,7 +61,7 @@ class LastFirst:
 
     def __init__(self, queue_depth: int, clock: Clock, *, fails_at: int | None = None) -> None:
         self.queue_depth = queue_depth
-        self.most_in_flight = 0
+        self.max_in_flight = 0
         self.events: list[str] = []
         self.targets: Sequence[Target] = ()
         self._clock = clock
@@ -77,7 +77,7 @@ class LastFirst:
     def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
         assert target is self.targets[ticket]
         self._submitted.append((ticket, reads, target))
-        self.most_in_flight = max(self.most_in_flight, len(self._submitted))
+        self.max_in_flight = max(self.max_in_flight, len(self._submitted))
 
     def wait(self) -> Sequence[Arrival]:
         if self._left is not None:
@@ -133,7 +133,7 @@ def test_jobs_that_arrive_out_of_order_reach_their_places(tmp_path: Path, queue_
     clock = Clock()
     backend = LastFirst(queue_depth, clock)
     split = _load(_store(tmp_path), backend, clock, NUM_CHUNKS)
-    assert backend.most_in_flight == min(queue_depth, NUM_CHUNKS)
+    assert backend.max_in_flight == min(queue_depth, NUM_CHUNKS)
     assert (split.queue_depth, split.num_bytes) == (queue_depth, NUM_CHUNKS * 32_768)
     assert split.notices == ("backwards",)
     assert (split.open_s, split.read_s) == (NUM_CHUNKS * 0.25, NUM_CHUNKS * 1.0)
@@ -182,7 +182,7 @@ def test_the_first_thread_leaves_jobs_for_the_others(tmp_path: Path) -> None:
     loader = ChunkLoader(store.geometry, make, device=CPU, now_s=clock.now_s)
     split = loader.load(KVBlocks(LAYOUT, 4 * NUM_CHUNKS, CPU), _jobs(store, 6))
     loader.close()
-    assert max(backend.most_in_flight for backend in backends) <= 2
+    assert max(backend.max_in_flight for backend in backends) <= 2
     assert split.queue_depth == 24
 
 
