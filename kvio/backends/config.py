@@ -8,38 +8,18 @@ from typing import Literal
 
 import numpy as np
 
-from kvio.backends.placement import Placement
+from kvio.backends.placement import Placement, SamplePlacement
 from kvio.evidence.gds_path import PathCounters
-from kvio.file_ranges import Span, SpanMap, whole_files
+from kvio.file_ranges import Span, SpanMap
 from kvio.protocol import Backend, KVIOError, ServerAddress, Unavailable
 
 
 @dataclass(slots=True)
-class HostMemory:
-    """A placement in DRAM: parts of files, shared by the threads that read them."""
+class HostMemory(SamplePlacement):
+    """Parts of files in DRAM, shared by the threads that read them."""
 
     held: SpanMap[bytes] = field(default_factory=SpanMap)
     name: str = "host memory"
-
-    def open(self) -> None:
-        """Nothing outlives a process in its memory."""
-
-    def upload(
-        self,
-        paths: Sequence[Path],
-        *,
-        packed_bytes: int | None = None,
-        before_each: Callable[[], None] | None = None,
-    ) -> None:
-        """Hold these files and nothing else.
-
-        Raises:
-            KVIOError: a file cannot be read.
-        """
-        if before_each is not None:
-            for _ in paths:
-                before_each()
-        self.load_into_memory(whole_files(paths))
 
     def load_into_memory(self, spans: Sequence[Span]) -> None:
         """Hold these parts of files and nothing else.

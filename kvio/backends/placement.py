@@ -1,10 +1,11 @@
 """Where chunks lie for a backend that does not read the local files: memory, objects on a server."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from kvio.file_ranges import Span
+from kvio.file_ranges import Span, whole_files
 
 
 class Placement(Protocol):
@@ -51,13 +52,36 @@ class Placement(Protocol):
         """
 
 
-@runtime_checkable
-class SamplePlacement(Placement, Protocol):
-    """A placement in the memory of the process that reads, filled before each sample."""
+class SamplePlacement(ABC):
+    """Chunks in the memory of the process that reads, filled before each sample."""
 
+    __slots__ = ()
+    name: str
+
+    def open(self) -> None:  # noqa: B027 — memory needs no preparation
+        """Nothing outlives a process in its memory."""
+
+    def upload(
+        self,
+        paths: Sequence[Path],
+        *,
+        packed_bytes: int | None = None,
+        before_each: Callable[[], None] | None = None,
+    ) -> None:
+        """Hold these files and nothing else, whatever is packed into them."""
+        if before_each is not None:
+            for _ in paths:
+                before_each()
+        self.load_into_memory(whole_files(paths))
+
+    @abstractmethod
     def load_into_memory(self, spans: Sequence[Span]) -> None:
         """Hold these parts of files, which do not overlap, and nothing else.
 
         Raises:
-            KVIOError: a file cannot be read, or so much cannot be held.
+            KVIOError: a file cannot be read, or the memory does not suffice.
         """
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Hold nothing; safe to call twice."""

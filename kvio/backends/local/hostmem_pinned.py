@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvio.backends.config import BackendConfig, BackendKind
+from kvio.backends.placement import SamplePlacement
 from kvio.backends.selftest_process import try_reading
-from kvio.file_ranges import Span, SpanMap, whole_files
+from kvio.file_ranges import Span, SpanMap
 from kvio.protocol import (
     NO_LIMIT,
     Arrival,
@@ -56,8 +57,8 @@ def find_registrar() -> "Registrar":
 
 
 @dataclass(slots=True)
-class PinnedMemory:
-    """A placement in pinned memory, shared by the threads that read it.
+class PinnedMemory(SamplePlacement):
+    """Parts of files in pinned memory, shared by the threads that read it.
 
     Pinning takes longer than reading, so buffers of what is held no more are used again.
     """
@@ -66,27 +67,6 @@ class PinnedMemory:
     held: "SpanMap[HostBuffer]" = field(default_factory=SpanMap)
     name: str = "pinned host memory"
     _free: "list[HostBuffer]" = field(default_factory=list)
-
-    def open(self) -> None:
-        """Nothing outlives a process in its memory."""
-
-    def upload(
-        self,
-        paths: Sequence[Path],
-        *,
-        packed_bytes: int | None = None,
-        before_each: Callable[[], None] | None = None,
-    ) -> None:
-        """Hold these files and nothing else, whatever is packed into them.
-
-        Raises:
-            UnavailableError: there is no GPU.
-            KVIOError: a file cannot be read, or so much cannot be pinned.
-        """
-        if before_each is not None:
-            for _ in paths:
-                before_each()
-        self.load_into_memory(whole_files(paths))
 
     def load_into_memory(self, spans: Sequence[Span]) -> None:
         """Hold these parts of files and nothing else.

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import xxhash
-
 from kvio.backends.mooncake.mooncake_client import (
     MooncakeAddress,
     StoreClient,
@@ -24,7 +22,7 @@ from kvio.backends.mooncake.mooncake_client import (
 )
 from kvio.backends.mooncake.mooncake_master import OwnMaster, StoreSegment, find_master
 from kvio.backends.s3.bucket import ObjectError
-from kvio.backends.s3.object_placement import describe_owner, object_key, scratch_of
+from kvio.backends.s3.object_placement import describe_owner, digest, object_key, scratch_of
 from kvio.layout.object_places import CONTAINER_PREFIX
 from kvio.protocol import HostTarget, KVIOError, make_host_target
 from kvio.store import scratch
@@ -207,9 +205,5 @@ def _put(client: StoreClient, part: Placed, *, source: HostTarget, back: HostTar
     if arrived != part.num_bytes:
         found = say(arrived) if arrived < 0 else f"{arrived} bytes"
         raise ObjectError(f"{client.name}: {part.key}: came back of {part.num_bytes} bytes placed: {found}")
-    if _digest(back.view[:arrived]) != _digest(source.view[:arrived]):
+    if digest(back.view[:arrived]) != digest(source.view[:arrived]):
         raise ObjectError(f"{client.name}: {part.key}: other bytes came back than were placed")
-
-
-def _digest(content: memoryview) -> str:
-    return str(xxhash.xxh3_128_hexdigest(content))

@@ -142,7 +142,7 @@ class BucketPlacement:
             raise ObjectError(
                 f"{self._address.name}: {key}: {found} came back of {len(content)} bytes placed"
             )
-        if _digest(back) != _digest(content):
+        if digest(back) != digest(content):
             raise ObjectError(f"{self._address.name}: {key}: other bytes came back than were placed")
 
     def remove(self) -> None:
@@ -154,5 +154,6 @@ class BucketPlacement:
         self._remove(self._folder)
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes | memoryview) -> str:
+    """A hash that tells objects of other bytes apart."""
     return str(xxhash.xxh3_128_hexdigest(content))
