@@ -1,7 +1,6 @@
 """Several jobs in flight in one thread: out of order, counted, drained after failures."""
 
 import os
-import shlex
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ import torch
 
 from bench.measure.setup import resolve_plan
 from bench.record.plan import LoadSpec, Plan
-from bench.report.fio_match import differences, format_job, reading_of
+from bench.report.fio_match import differences, reading_of
 from kvio.backends import BACKENDS
 from kvio.backends.blocking import BlockingBackend
 from kvio.backends.config import BackendConfig
@@ -279,11 +278,17 @@ def test_the_job_of_fio_for_a_series_keeps_as_many_reads_in_flight(tmp_path: Pat
     spec = LoadSpec(backend=backend, preset="sglang-layer-first")
     setup = resolve_plan(Plan(model="qwen3-8b", loads=(spec,)))
     run = make_run(series=setup.series, model_name=setup.model.name, plan=setup.plan)
-    command = shlex.split(format_job(run, spec.series))
-    assert command[:4] == ["python", "-m", "bench", "fio"]
-    done = call_bench(*command[3:], "--working-set", "64GiB", cwd=tmp_path)
+    reading, settings = reading_of(run, spec.series), setup.series[spec.series].settings
+    command = [
+        *("fio", "--model", "qwen3-8b", "--layout", "sglang-layer-first", "--working-set", "64GiB"),
+        *("--kv-dtype", run.plan.kv_dtype or run.plan.dtype, "--queue-depth", str(reading.in_flight)),
+        "--no-buffered" if reading.direct else "--buffered",
+        *("--engine", "psync" if backend == "posix" else "io_uring"),
+        *(() if backend == "posix" else ("--threads", str(settings["num_threads"]))),
+    ]
+    done = call_bench(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert differences(_as_fio_says(done.stdout, tmp_path), reading_of(run, spec.series)) == ()
+    assert differences(_as_fio_says(done.stdout, tmp_path), reading) == ()
 
 
 class Pool:
