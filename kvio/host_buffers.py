@@ -145,7 +145,7 @@ class Slots:
 
     def __init__(self, num_slots: int, settle: Callable[[int], None]) -> None:
         self._num_slots = num_slots
-        self._settle = settle
+        self._release = settle
         self._free = deque(range(num_slots))
         self._sent: deque[int] = deque()
 
@@ -154,7 +154,7 @@ class Slots:
         if self._free:
             return self._free.popleft()
         slot = self._sent.popleft()
-        self._settle(slot)
+        self._release(slot)
         return slot
 
     def send(self, slot: int) -> None:
@@ -164,5 +164,5 @@ class Slots:
     def settle_all(self) -> None:
         """Wait for every copy; all slots are free then, those too whose reads failed."""
         while self._sent:
-            self._settle(self._sent.popleft())
+            self._release(self._sent.popleft())
         self._free = deque(range(self._num_slots))

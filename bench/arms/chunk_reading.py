@@ -17,7 +17,7 @@ from bench.record.plan import ReadLimit
 from bench.record.sample import Case, Outcome
 from kvio.backends import BackendKind, find_backend
 from kvio.backends.config import BackendConfig, SimulatedDevice
-from kvio.backends.placement import SampleDepot
+from kvio.backends.placement import SamplePlacement
 from kvio.evidence.cold_evidence import ReadCounters
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.loading.blocks import KVBlocks
@@ -67,10 +67,10 @@ class LoadSettings:
     options: Mapping[str, str] = field(default_factory=dict)  # what only this backend knows
 
 
-def _own_depot(kind: BackendKind, settings: LoadSettings, directory: Path) -> SampleDepot | None:
+def _own_depot(kind: BackendKind, settings: LoadSettings, directory: Path) -> SamplePlacement | None:
     """The depot that this process fills before each sample; None where the run filled it, or there is none."""
-    depot = None if kind.depot is None else kind.depot(settings.options, directory)
-    return depot if isinstance(depot, SampleDepot) else None
+    depot = None if kind.placement is None else kind.placement(settings.options, directory)
+    return depot if isinstance(depot, SamplePlacement) else None
 
 
 class ChunkReading:
@@ -120,7 +120,7 @@ class ChunkReading:
             lambda: self._kind.make(setting),
             device=device,
             now_s=now_s,
-            into=self._kind.into if self._kind.moves_bytes else "nowhere",
+            into=self._kind.target_memory if self._kind.moves_bytes else "nowhere",
         )
 
     @property
@@ -158,7 +158,7 @@ class ChunkReading:
         """Bring the files into the state asked for; bytes of each in the page cache."""
         paths = list(dict.fromkeys(job.path for job in jobs))
         if self._depot is not None:
-            self._depot.hold(spans_of(jobs))
+            self._depot.load_into_memory(spans_of(jobs))
         if not self._kind.from_storage or not paths:
             return {}
         with os_errors_as_store_errors(paths[0].parent):
@@ -290,7 +290,7 @@ class ChunkReading:
         """Stop the threads, let the buffers go; safe to call twice."""
         self.loader.close()
         if self._depot is not None:
-            self._depot.withdraw()
+            self._depot.remove()
 
 
 def _total(sizes: Sequence[int | None]) -> int | None:

@@ -83,8 +83,8 @@ def spread_depth(spec: LoadSpec, kind: BackendKind, num_threads: int, *, in_flig
     asked, depth = spec.num_threads, spec.queue_depth
     if depth is None:
         usual = in_flight if in_flight > 1 else USUAL_IN_FLIGHT
-        return QueueDepth(asked or num_threads, min(kind.most_in_flight, usual))
-    if kind.most_in_flight == 1:
+        return QueueDepth(asked or num_threads, min(kind.max_in_flight, usual))
+    if kind.max_in_flight == 1:
         if asked not in {None, depth}:
             raise PlanError(
                 f"{spec.backend} reads one chunk at a time in each thread: {asked} threads cannot keep a queue "
@@ -92,10 +92,10 @@ def spread_depth(spec: LoadSpec, kind: BackendKind, num_threads: int, *, in_flig
             )
         return QueueDepth(depth, 1)
     found = spread_evenly(depth, asked, most_threads=num_threads)
-    if found.in_flight > kind.most_in_flight:
+    if found.in_flight > kind.max_in_flight:
         raise PlanError(
-            f"{spec.backend} keeps {kind.most_in_flight} {'reads' if kind.reads_at_once is None else 'jobs'} in flight in "
-            f"each thread at most; a queue depth of {depth} needs --threads {-(-depth // kind.most_in_flight)} or more"
+            f"{spec.backend} keeps {kind.max_in_flight} {'reads' if kind.reads_at_once is None else 'jobs'} in flight in "
+            f"each thread at most; a queue depth of {depth} needs --threads {-(-depth // kind.max_in_flight)} or more"
         )
     return found
 

@@ -16,7 +16,7 @@ from bench.record.notices import Notice
 from bench.record.plan import PlanError
 from bench.record.progress import Observer
 from kvio.backends import find_backend
-from kvio.backends.placement import Placement, SampleDepot
+from kvio.backends.placement import Placement, SamplePlacement
 from kvio.errors import KVIOError
 from kvio.layout.chunk_geometry import ChunkGeometry
 from kvio.store.chunk_store import ChunkStore
@@ -196,11 +196,11 @@ class ChunkPlacement:
         by_name: dict[str, Placement] = {}
         for load in loads:
             kind = find_backend(load.spec.backend)
-            if kind.depot is None:
+            if kind.placement is None:
                 continue
-            make = partial(kind.depot, load.spec.options)
+            make = partial(kind.placement, load.spec.options)
             depot = make(scratch)
-            if not isinstance(depot, SampleDepot):
+            if not isinstance(depot, SamplePlacement):
                 self._of_series[load.name] = by_name.setdefault(depot.name, depot)
                 self._make[load.name] = make
         self._begun: list[Placement] = []
@@ -213,7 +213,7 @@ class ChunkPlacement:
         """
         for depot in dict.fromkeys(self._of_series.values()):
             self._begun.append(depot)  # before: a mark half made is withdrawn too
-            depot.begin()
+            depot.open()
 
     def place(
         self, store_dirs: Mapping[str, Path], observer: Observer, *, before_each: Callable[[], None]
@@ -241,7 +241,7 @@ class ChunkPlacement:
         finally:
             for depot in of_store.values():
                 with suppress(KVIOError):  # the withdrawal at the end of the run repeats it, with a notice
-                    depot.withdraw()
+                    depot.remove()
 
     def withdraw(self) -> tuple[Notice, ...]:
         """Empty every depot that was begun, once; a notice of what could not be removed."""
@@ -249,7 +249,7 @@ class ChunkPlacement:
         while self._begun:
             depot = self._begun.pop()
             try:
-                depot.withdraw()
+                depot.remove()
             except KVIOError as error:
                 errors.append(str(error))
         if not errors:
@@ -286,7 +286,7 @@ def _place(depot: Placement, directory: Path, observer: Observer, *, before_each
         paths = sorted(directory.glob("*.kv"))
         held_bytes = sum(path.stat().st_size for path in paths)
     observer.on_phase(f"placing {len(paths)} files, {held_bytes / 1e9:.2f} GB, in {depot.name}")
-    depot.place(paths, packed_bytes=store.geometry.packed_bytes, before_each=before_each)
+    depot.upload(paths, packed_bytes=store.geometry.packed_bytes, before_each=before_each)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,40 +8,20 @@ from typing import Literal
 
 import numpy as np
 
-from kvio.backends.placement import Placement
+from kvio.backends.placement import Placement, SamplePlacement
 from kvio.evidence.gds_path import PathCounters
-from kvio.file_ranges import Span, SpanMap, whole_files
+from kvio.file_ranges import Span, SpanMap
 from kvio.protocol import Backend, KVIOError, ServerAddress, Unavailable
 
 
 @dataclass(slots=True)
-class HostMemory:
-    """A depot in DRAM: parts of files, shared by the threads that read them."""
+class HostMemory(SamplePlacement):
+    """Parts of files in DRAM, shared by the threads that read them."""
 
     held: SpanMap[bytes] = field(default_factory=SpanMap)
     name: str = "host memory"
 
-    def begin(self) -> None:
-        """Nothing outlives a process in its memory."""
-
-    def place(
-        self,
-        paths: Sequence[Path],
-        *,
-        packed_bytes: int | None = None,
-        before_each: Callable[[], None] | None = None,
-    ) -> None:
-        """Hold these files and nothing else.
-
-        Raises:
-            KVIOError: a file cannot be read.
-        """
-        if before_each is not None:
-            for _ in paths:
-                before_each()
-        self.hold(whole_files(paths))
-
-    def hold(self, spans: Sequence[Span]) -> None:
+    def load_into_memory(self, spans: Sequence[Span]) -> None:
         """Hold these parts of files and nothing else.
 
         Raises:
@@ -57,7 +37,7 @@ class HostMemory:
                 except OSError as error:
                     raise KVIOError(f"{span.path}: {error.strerror}") from error
 
-    def withdraw(self) -> None:
+    def remove(self) -> None:
         """Hold nothing."""
         self.held.keep([])
 
@@ -108,7 +88,7 @@ class BackendConfig:
 
     Args:
         direct: open with O_DIRECT.
-        depot: where the chunks lie that are held in this process (hostmem).
+        placement: where the chunks lie that are held in this process (hostmem).
         device: the modelled device (simulated).
         queue_depth: jobs that one thread keeps in flight, of backends that can.
         directory: of the chunk files; libraries that write logs write them there.
@@ -117,7 +97,7 @@ class BackendConfig:
     """
 
     direct: bool = False
-    depot: Placement | None = None
+    placement: Placement | None = None
     device: SimulatedDevice | None = None
     queue_depth: int = 1
     directory: Path | None = None
@@ -141,12 +121,14 @@ class BackendKind:
     make: Callable[[BackendConfig], Backend]  # a backend for one thread
     moves_bytes: bool = True  # False: nothing arrives, so there is nothing to copy or to verify
     from_storage: bool = True  # the bytes come from storage at the time of the read
-    into: Literal["host", "device"] = "host"  # its targets: bounce buffers in host memory, or device memory
-    most_in_flight: int = 1  # jobs in flight of one thread; 1 where queue depth comes from threads
+    target_memory: Literal["host", "device"] = (
+        "host"  # its targets: bounce buffers in host memory, or device memory
+    )
+    max_in_flight: int = 1  # jobs in flight of one thread; 1 where queue depth comes from threads
     reads_at_once: int | None = None  # `Backend.reads_at_once`
     options: Mapping[str, str] = field(default_factory=dict)  # name to meaning
     # where the chunks lie, given the options and the directory of the files; None reads the files
-    depot: Callable[[Mapping[str, str], Path], Placement] | None = None
+    placement: Callable[[Mapping[str, str], Path], Placement] | None = None
     # address, given the options, of the server that sends the bytes; None where they are read here
     server: Callable[[Mapping[str, str]], ServerAddress] | None = None
     needs_gpu: bool = False  # it cannot be measured where the device is the CPU

@@ -41,9 +41,9 @@ def read_back(name: str, directory: Path, options: Mapping[str, str]) -> None:
     path, half = directory / "file", TRIAL_BYTES // 2
     path.write_bytes(content)
     with ExitStack() as stack:
-        depot = _place(kind, path, options, stack=stack)
-        target = make_host_target(TRIAL_BYTES) if kind.into == "host" else _device_target(kind)
-        setting = BackendConfig(depot=depot, directory=directory, options=options)
+        placement = _place(kind, path, options, stack=stack)
+        target = make_host_target(TRIAL_BYTES) if kind.target_memory == "host" else _device_target(kind)
+        setting = BackendConfig(placement=placement, directory=directory, options=options)
         backend = stack.enter_context(closing(kind.make(setting)))
         backend.attach([target])
         backend.open(path)
@@ -57,20 +57,20 @@ def _place(
     kind: BackendKind, path: Path, options: Mapping[str, str], *, stack: ExitStack
 ) -> Placement | None:
     """The placement of the file; `stack` removes it."""
-    if kind.depot is None:
+    if kind.placement is None:
         return None
     try:
-        depot = kind.depot(options, path.parent)
-        stack.callback(depot.withdraw)
-        depot.begin()  # marks it, so that a later run removes what a killed trial left
-        depot.place([path])
+        placement = kind.placement(options, path.parent)
+        stack.callback(placement.remove)
+        placement.open()  # marks it, so that a later run removes what a killed trial left
+        placement.upload([path])
     except UnavailableError:
         raise
     except KVIOError as error:
         reason, _, remedy = str(error).rpartition("; ")
         why = Unavailable(reason, remedy.removeprefix("try ")) if reason else Unavailable(remedy, "")
         raise UnavailableError(why) from error
-    return depot
+    return placement
 
 
 def _device_target(kind: BackendKind) -> DeviceTarget:

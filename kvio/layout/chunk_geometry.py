@@ -32,7 +32,16 @@ class ChunkGeometry:
     """The chunks of one model's KV under one preset.
 
     A chunk is stored and read whole whatever the prefix needs of its tokens: stacks allocate it fully, and a
-    last, partly used chunk costs as much to read as a full one.  `payload_bytes_between` says what is needed.
+    last, partly used chunk costs as much to read as a full one.  `payload_bytes_between` gives what is needed.
+
+    A file that holds several objects, of one chunk or of many::
+
+        | header | payload | padding | header | payload | padding | ...
+        |<----- stride_bytes ------->|  from one object to the next; packed_bytes is the same,
+                                        and None where each object has a file of its own
+        padded_bytes                    all objects of one chunk, each with header and padding
+        slot_bytes                      a bounce buffer: the largest unit of one read, with header and
+                                        padding, rounded up to 4096
 
     Raises:
         KVIOError: the layout keeps nothing per token, or a size under O_DIRECT is not a multiple of 4096.

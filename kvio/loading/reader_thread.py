@@ -98,10 +98,10 @@ class ReaderThread:
     def begin(
         self, take: TakeJob, blocks: KVBlocks, *, stop: threading.Event, at_once: int | None
     ) -> Future[ReadStats]:
-        """`bring` in the lane's own thread."""
-        return self._thread.submit(self.bring, take, blocks, stop=stop, at_once=at_once)
+        """`run` in the lane's own thread."""
+        return self._thread.submit(self.run, take, blocks, stop=stop, at_once=at_once)
 
-    def bring(
+    def run(
         self, take: TakeJob, blocks: KVBlocks, *, stop: threading.Event, at_once: int | None
     ) -> ReadStats:
         """Take jobs until there are none, or another thread has failed; `at_once` in flight at most."""
@@ -115,7 +115,7 @@ class ReaderThread:
                 stop.set()
                 raise
             finally:  # after a failure too: neither reads nor copies under way may outlive the load
-                self._settle(tally)
+                self._release(tally)
         return tally
 
     def _fill(self, take: TakeJob, most: int, *, tally: ReadStats) -> bool:
@@ -165,7 +165,7 @@ class ReaderThread:
         tally.in_flight_s += in_flight * (now_s - self._counted_s)
         self._counted_s = now_s
 
-    def _settle(self, tally: ReadStats) -> None:
+    def _release(self, tally: ReadStats) -> None:
         try:
             if self._in_flight:
                 self._in_flight.clear()

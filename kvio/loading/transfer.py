@@ -74,7 +74,7 @@ class HostTransfer:
     def __init__(self, slot_bytes: int, num_slots: int, *, now_s: Callable[[], float]) -> None:
         self._buffer = HostBuffer(slot_bytes * num_slots)
         self._copies: list[Future[float] | None] = [None] * num_slots
-        self._slots = Slots(num_slots, self._settle)
+        self._slots = Slots(num_slots, self._release)
         self._now_s = now_s
         self._scatter_s = 0.0
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="kvio-copy")
@@ -85,7 +85,7 @@ class HostTransfer:
         """A free slot, else the one sent first, once its copy is done."""
         return self._slots.take()
 
-    def _settle(self, slot: int) -> None:
+    def _release(self, slot: int) -> None:
         copy, self._copies[slot] = self._copies[slot], None
         if copy is not None:
             self._scatter_s += copy.result()

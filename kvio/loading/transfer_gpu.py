@@ -38,14 +38,14 @@ class DeviceTransfer:
             torch.cuda.synchronize(device)  # touched before anyone reads into it
         self.targets = [DeviceTarget(slot, memory) for slot, memory in enumerate(staging)]
         self._marks: list[tuple[Mark, Mark] | None] = [None] * num_slots  # begin, scattered
-        self._slots = Slots(num_slots, self._settle)
+        self._slots = Slots(num_slots, self._release)
         self._scatter_s = 0.0
 
     def take_slot(self) -> int:
         """A free slot, else the one sent first, once its scatter is done."""
         return self._slots.take()
 
-    def _settle(self, slot: int) -> None:
+    def _release(self, slot: int) -> None:
         marks, self._marks[slot] = self._marks[slot], None
         if marks is not None:
             marks[1].synchronize()
@@ -77,7 +77,7 @@ class BounceTransfer:
     def __init__(self, slot_bytes: int, num_slots: int, *, device: torch.device, stream: SideStream) -> None:
         self._stream = stream
         self._marks: list[Sequence[Mark]] = [()] * num_slots  # begin, copied, scattered
-        self._slots = Slots(num_slots, self._settle)
+        self._slots = Slots(num_slots, self._release)
         self._h2d_s = 0.0
         self._scatter_s = 0.0
         registrar = CudaRegistrar() if device.type == "cuda" else None
@@ -89,7 +89,7 @@ class BounceTransfer:
         """A free slot, else the one sent first, once its copy is done."""
         return self._slots.take()
 
-    def _settle(self, slot: int) -> None:
+    def _release(self, slot: int) -> None:
         marks, self._marks[slot] = self._marks[slot], ()
         if marks:
             begin, copied, scattered = marks

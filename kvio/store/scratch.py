@@ -31,32 +31,47 @@ def open_scratch(parent: Path, *, prefix: str = PREFIX) -> Iterator[Path]:
         ScratchError: `parent` is missing, read-only or full.
     """
     directory, lock = _make_locked(parent, prefix)
+    identity = directory.lstat()
     try:
         yield directory
     finally:
         try:
-            _remove(directory)
+            _remove(directory, identity)
         finally:
             os.close(lock)
 
 
-def _remove(directory: Path) -> None:
+def _remove(directory: Path, identity: os.stat_result) -> None:
     """Remove everything, the lock last: a kill on the way leaves a directory that the next run recognises.
 
-    What cannot be removed (the directory is gone, its disk read-only) stays: what went wrong with it was said by
-    whoever used it.
+    Works by descriptor on the directory of this identity: what has taken its name since, a link say, is left alone.
+    What cannot be removed (the directory is gone, its disk read-only) stays; its user has reported the error.
     """
     try:
-        entries = list(directory.iterdir())
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
-    for entry in entries:
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
-        elif entry.name != LOCK_NAME:
+    try:
+        if os.path.samestat(os.fstat(descriptor), identity):
+            _empty(descriptor)
             with suppress(OSError):
-                entry.unlink()
-    shutil.rmtree(directory, ignore_errors=True)
+                directory.rmdir()
+    finally:
+        os.close(descriptor)
+
+
+def _empty(descriptor: int) -> None:
+    try:
+        with os.scandir(descriptor) as found:
+            entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+    except OSError:
+        return
+    for name, is_directory in sorted(entries, key=lambda entry: entry[0] == LOCK_NAME):
+        if is_directory:
+            shutil.rmtree(name, ignore_errors=True, dir_fd=descriptor)
+        else:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=descriptor)
 
 
 def _make_locked(parent: Path, prefix: str) -> tuple[Path, int]:
@@ -139,19 +154,20 @@ def _is_ours(path: Path) -> bool:
 
 def _remove_if_stale(directory: Path) -> bool:
     try:
-        lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+        identity = directory.lstat()
+        lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return _remove_if_empty(directory)
     except OSError:  # a folder, say, or not ours: no run of ours made it
         return False
     try:
         if os.fstat(lock).st_size:
-            return False  # a file of somebody's that happens to be called so: ours is empty
+            return False  # a file of the user's that has this name: ours is empty
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     else:
-        _remove(directory)
+        _remove(directory, identity)
         return not directory.exists()
     finally:
         os.close(lock)

@@ -278,7 +278,7 @@ def test_a_failed_read_stops_both_sides_and_the_next_sample_is_whole(stand: Stan
     contents.update({span: content[:8] for span, content in contents.items()})
     with pytest.raises(ShortReadError, match="8 of 4096 bytes held"):
         made.hybrid.run(CASE)
-    memory.withdraw()
+    memory.remove()
     assert made.sample().verified is True
 
 

@@ -183,7 +183,7 @@ def test_of_a_container_only_the_chunks_of_a_sample_are_held(tmp_path: Path) -> 
     store = _store(tmp_path, "kvbm")
     (container,) = {store.chunk_path(number) for number in range(32)}
     memory = HostMemory()
-    memory.hold(spans_of(plan_jobs(store, [5, 6], first_token=0, prefix_tokens=32)))
+    memory.load_into_memory(spans_of(plan_jobs(store, [5, 6], first_token=0, prefix_tokens=32)))
     sizes = [len(content) for content in memory.held.contents.values()]
     assert sizes == [store.geometry.padded_bytes] * 2
     assert sum(sizes) * 16 == container.stat().st_size
@@ -219,7 +219,7 @@ def test_a_sparse_file_larger_than_memory_is_no_matter_when_little_of_it_is_read
     with path.open("wb") as stream:
         os.truncate(stream.fileno(), 1 << 43)
     memory = HostMemory()
-    memory.hold([Span(path, 1 << 42, 4096)])
+    memory.load_into_memory([Span(path, 1 << 42, 4096)])
     assert memory.held.find(path, 1 << 42) == (bytes(4096), 0)
     with pytest.raises(KVIOError, match="gone: No such file"):
-        memory.hold([Span(tmp_path / "gone", 0, 1)])
+        memory.load_into_memory([Span(tmp_path / "gone", 0, 1)])

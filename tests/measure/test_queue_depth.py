@@ -9,7 +9,7 @@ from bench.record.plan import LoadSpec, Plan, PlanError
 from kvio.backends import BACKENDS
 
 POSIX = BACKENDS["posix"]
-MANY = replace(POSIX, most_in_flight=128)
+MANY = replace(POSIX, max_in_flight=128)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,6 @@ def test_an_option_that_the_backend_does_not_have_is_refused() -> None:
 
 
 def test_a_layout_that_keeps_many_chunks_in_flight_does_so_where_the_backend_can() -> None:
-    assert spread_depth(LoadSpec(), MANY, 1, in_flight=32) == QueueDepth(1, min(32, MANY.most_in_flight))
+    assert spread_depth(LoadSpec(), MANY, 1, in_flight=32) == QueueDepth(1, min(32, MANY.max_in_flight))
     assert spread_depth(LoadSpec(), POSIX, 1, in_flight=32) == QueueDepth(1, 1)
-    assert spread_depth(LoadSpec(), MANY, 1) == QueueDepth(1, min(4, MANY.most_in_flight))
+    assert spread_depth(LoadSpec(), MANY, 1) == QueueDepth(1, min(4, MANY.max_in_flight))

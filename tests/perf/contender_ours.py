@@ -41,7 +41,7 @@ def read_into_blocks(backend: str, files: FileSet, depth: int) -> float:
 
 def _read(backend: str, files: FileSet, *, depth: int, jobs: Sequence[ChunkRead], blocks: KVBlocks) -> float:
     kind = find_backend(backend)
-    per_thread = min(depth, kind.most_in_flight)
+    per_thread = min(depth, kind.max_in_flight)
     geometry = geometry_of(files.request_bytes, num_threads=depth // per_thread, queue_depth=per_thread)
     setting = BackendConfig(direct=True, queue_depth=per_thread)
     loader = ChunkLoader(geometry, lambda: kind.make(setting), device=blocks.device, now_s=time.monotonic)

@@ -66,7 +66,7 @@ def _axes(load: LoadSeries, kind: BackendKind) -> tuple[tuple[str, ...], ...]:
     """What the user left open; a depth that was asked for is kept while threads and reads of each vary."""
     spec = load.spec
     axes: list[tuple[str, ...]] = []
-    several = kind.most_in_flight > 1
+    several = kind.max_in_flight > 1
     if spec.num_threads is None and spec.queue_depth is None:
         axes.append(("num_threads",))
     if several and spec.queue_depth is None:
@@ -96,7 +96,7 @@ def _fits(setting: ReadSetting, load: LoadSeries, *, kind: BackendKind, room_slo
     slots = setting.num_threads * (setting.in_flight + 1)  # one is copied from meanwhile
     asked = load.spec.queue_depth
     return (
-        setting.in_flight <= kind.most_in_flight
+        setting.in_flight <= kind.max_in_flight
         and setting.queue_depth <= max(MAX_IN_FLIGHT, asked or 0)
         and slots <= room_slots
         and (asked is None or setting.queue_depth == asked)
@@ -146,7 +146,7 @@ def _format_no_time(budget_s: float, num_series: int) -> str:
 def _why_none(load: LoadSeries, plan: Plan) -> str | None:
     """Why there is nothing to search for this series; None where there is."""
     kind, spec = find_backend(load.spec.backend), load.spec
-    several = kind.most_in_flight > 1
+    several = kind.max_in_flight > 1
     if not kind.moves_bytes:
         return f"{spec.backend} reads nothing"
     if plan.limit_bytes_per_s is not None:

@@ -77,7 +77,7 @@ class StoreRoundTrip:
             prefix_tokens=num_tokens,
             state_id=0 if self._store.num_states else None,
         )
-        depot = self._kind.depot and self._kind.depot(self._load.spec.options, self._directory)
+        depot = self._kind.placement and self._kind.placement(self._load.spec.options, self._directory)
         setting = BackendConfig(
             self._geometry.direct,
             depot,
@@ -89,11 +89,11 @@ class StoreRoundTrip:
         try:
             if depot is not None:
                 paths = list(dict.fromkeys(job.path for job in jobs))
-                depot.place(paths, packed_bytes=self._geometry.packed_bytes)
+                depot.upload(paths, packed_bytes=self._geometry.packed_bytes)
             self._load_through(setting, target, Planned(jobs, tuple(ids), num_tokens), prompt=prompt)
         finally:
             if depot is not None:
-                depot.withdraw()
+                depot.remove()
 
     def _load_through(
         self, setting: BackendConfig, target: KVBlocks, planned: Planned, *, prompt: torch.Tensor
@@ -103,7 +103,7 @@ class StoreRoundTrip:
             lambda: self._kind.make(setting),
             device=target.device,
             now_s=self._now_s,
-            into=self._kind.into,
+            into=self._kind.target_memory,
         )
         try:
             self._load_chunks(loader, target, planned, prompt=prompt)

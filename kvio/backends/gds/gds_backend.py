@@ -244,8 +244,8 @@ def _remedy(error: RuntimeError) -> str:
 GDS = BackendKind(
     "files, by cuFile or kvikio into the GPU",
     GdsBackend,
-    into="device",
-    most_in_flight=MAX_READS,
+    target_memory="device",
+    max_in_flight=MAX_READS,
     reads_at_once=MAX_READS,
     options=OPTIONS,
     read_path=read_path_counters,

@@ -16,9 +16,9 @@ class HostMemReader:
     name = "hostmem"
 
     def __init__(self, setting: BackendConfig) -> None:
-        if not isinstance(setting.depot, HostMemory):
+        if not isinstance(setting.placement, HostMemory):
             raise KVIOError("the hostmem backend needs a memory that holds the chunks")
-        self._memory = setting.depot
+        self._memory = setting.placement
 
     def open(self, path: Path) -> None:
         """Check that the file is held.
@@ -59,5 +59,5 @@ HOSTMEM = BackendKind(
     "chunks in DRAM, pageable",
     blocking(HostMemReader),
     from_storage=False,
-    depot=lambda options, root: HostMemory(),
+    placement=lambda options, root: HostMemory(),
 )

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvio.backends.config import BackendConfig, BackendKind
+from kvio.backends.placement import SamplePlacement
 from kvio.backends.selftest_process import try_reading
-from kvio.file_ranges import Span, SpanMap, whole_files
+from kvio.file_ranges import Span, SpanMap
 from kvio.protocol import (
     NO_LIMIT,
     Arrival,
@@ -56,8 +57,8 @@ def find_registrar() -> "Registrar":
 
 
 @dataclass(slots=True)
-class PinnedMemory:
-    """A depot in pinned memory, shared by the threads that read it.
+class PinnedMemory(SamplePlacement):
+    """Parts of files in pinned memory, shared by the threads that read it.
 
     Pinning takes longer than reading, so buffers of what is held no more are used again.
     """
@@ -67,28 +68,7 @@ class PinnedMemory:
     name: str = "pinned host memory"
     _free: "list[HostBuffer]" = field(default_factory=list)
 
-    def begin(self) -> None:
-        """Nothing outlives a process in its memory."""
-
-    def place(
-        self,
-        paths: Sequence[Path],
-        *,
-        packed_bytes: int | None = None,
-        before_each: Callable[[], None] | None = None,
-    ) -> None:
-        """Hold these files and nothing else, whatever is packed into them.
-
-        Raises:
-            UnavailableError: there is no GPU.
-            KVIOError: a file cannot be read, or so much cannot be pinned.
-        """
-        if before_each is not None:
-            for _ in paths:
-                before_each()
-        self.hold(whole_files(paths))
-
-    def hold(self, spans: Sequence[Span]) -> None:
+    def load_into_memory(self, spans: Sequence[Span]) -> None:
         """Hold these parts of files and nothing else.
 
         Raises:
@@ -125,7 +105,7 @@ class PinnedMemory:
 
         return HostBuffer(num_bytes, self.find_registrar())
 
-    def withdraw(self) -> None:
+    def remove(self) -> None:
         """Unpin and let go of everything; safe to call twice."""
         buffers = [*self.held.keep([]), *self._free]
         self._free = []
@@ -150,11 +130,11 @@ class PinnedBackend:
     reads_at_once: int | None = NO_LIMIT
 
     def __init__(self, setting: BackendConfig) -> None:
-        if not isinstance(setting.depot, PinnedMemory):
+        if not isinstance(setting.placement, PinnedMemory):
             raise KVIOError("the hostmem-pinned backend needs a pinned memory that holds the chunks")
         self.queue_depth = setting.queue_depth
         self.notices: tuple[str, ...] = ()
-        self._memory = setting.depot
+        self._memory = setting.placement
         self._stream: SideStream | None = None
         # ticket, bytes, end of its copies
         self._in_flight: deque[tuple[int, int, Mark | ShortReadError]] = deque()
@@ -234,7 +214,7 @@ class PinnedBackend:
         self._in_flight.clear()
 
     def close(self) -> None:
-        """Drain; the memory is the depot's."""
+        """Drain; the memory is the placement's."""
         self.drain()
 
 
@@ -247,10 +227,10 @@ HOSTMEM_PINNED = BackendKind(
     "chunks in DRAM that is pinned for the GPU",
     PinnedBackend,
     from_storage=False,
-    into="device",
-    most_in_flight=MAX_IN_FLIGHT,
+    target_memory="device",
+    max_in_flight=MAX_IN_FLIGHT,
     reads_at_once=NO_LIMIT,
-    depot=lambda options, root: PinnedMemory(),
+    placement=lambda options, root: PinnedMemory(),
     needs_gpu=True,
     probe=try_pinned,
 )

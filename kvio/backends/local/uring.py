@@ -213,5 +213,5 @@ def explain_refusal(error: OSError, switch: Path = SWITCH) -> Unavailable:
 
 
 URING = BackendKind(
-    "files, a queue of reads in each thread", UringBackend, most_in_flight=MAX_IN_FLIGHT, probe=try_uring
+    "files, a queue of reads in each thread", UringBackend, max_in_flight=MAX_IN_FLIGHT, probe=try_uring
 )

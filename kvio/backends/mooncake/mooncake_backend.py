@@ -20,7 +20,7 @@ from kvio.backends.mooncake.mooncake_client import (
     shared_client,
 )
 from kvio.backends.mooncake.mooncake_master import find_master
-from kvio.backends.mooncake.mooncake_placement import Keys, MooncakeDepot, Placed
+from kvio.backends.mooncake.mooncake_placement import Keys, MooncakePlacement, Placed
 from kvio.backends.s3.bucket import ObjectError
 from kvio.backends.selftest_process import try_reading
 from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target, Unavailable
@@ -209,10 +209,10 @@ def try_mooncake(directory: Path, options: Mapping[str, str]) -> Unavailable | N
 MOONCAKE = BackendKind(
     "objects of a Mooncake store, a batch at a time in each thread",
     MooncakeBackend,
-    most_in_flight=MAX_IN_FLIGHT,
+    max_in_flight=MAX_IN_FLIGHT,
     reads_at_once=READS_AT_ONCE,
     options=OPTIONS,
-    depot=MooncakeDepot,
+    placement=MooncakePlacement,
     server=read_mooncake,
     probe=try_mooncake,
 )

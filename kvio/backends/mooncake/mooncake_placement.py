@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import xxhash
-
 from kvio.backends.mooncake.mooncake_client import (
     MooncakeAddress,
     StoreClient,
@@ -24,7 +22,7 @@ from kvio.backends.mooncake.mooncake_client import (
 )
 from kvio.backends.mooncake.mooncake_master import OwnMaster, StoreSegment, find_master
 from kvio.backends.s3.bucket import ObjectError
-from kvio.backends.s3.object_placement import describe_owner, object_key, scratch_of
+from kvio.backends.s3.object_placement import describe_owner, digest, object_key, scratch_of
 from kvio.layout.object_places import CONTAINER_PREFIX
 from kvio.protocol import HostTarget, KVIOError, make_host_target
 from kvio.store import scratch
@@ -83,12 +81,12 @@ def owned_prefix(prefix: str, folder: Path) -> str:
     return "/".join([*([prefix] if prefix else []), _owner(folder)])
 
 
-class MooncakeDepot:
+class MooncakePlacement:
     """Objects of the files below `root`, a scratch directory or a folder in one.
 
     Args:
         options: of the backend.
-        root: everything below it is this depot's, and nothing else.
+        root: everything below it is this placement's, and nothing else.
 
     Raises:
         KVIOError: an option is wrong, or `root` is in no scratch directory.
@@ -106,7 +104,7 @@ class MooncakeDepot:
     def _client(self) -> StoreClient:
         return shared_client(self._address, find_master(self._address, self._root))
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Start a store where none is named; else remove what dead runs of this folder left in it.
 
         Raises:
@@ -121,7 +119,7 @@ class MooncakeDepot:
         living = [path.name for path in folder.glob(f"{scratch.PREFIX}*")]
         client.remove_below(owned_prefix(self._address.prefix, folder), but=living)
 
-    def place(
+    def upload(
         self,
         paths: Sequence[Path],
         *,
@@ -155,7 +153,7 @@ class MooncakeDepot:
                     _fill(source, path, part)
                     _put(client, part, source=source, back=back)
 
-    def withdraw(self) -> None:
+    def remove(self) -> None:
         """Remove every object below the root's key, and end what was started.
 
         Raises:
@@ -207,9 +205,5 @@ def _put(client: StoreClient, part: Placed, *, source: HostTarget, back: HostTar
     if arrived != part.num_bytes:
         found = say(arrived) if arrived < 0 else f"{arrived} bytes"
         raise ObjectError(f"{client.name}: {part.key}: came back of {part.num_bytes} bytes placed: {found}")
-    if _digest(back.view[:arrived]) != _digest(source.view[:arrived]):
+    if digest(back.view[:arrived]) != digest(source.view[:arrived]):
         raise ObjectError(f"{client.name}: {part.key}: other bytes came back than were placed")
-
-
-def _digest(content: memoryview) -> str:
-    return str(xxhash.xxh3_128_hexdigest(content))

@@ -32,7 +32,7 @@ from kvio.backends.nixl.nixl_plugin import (
 )
 from kvio.backends.s3.bucket import OPTIONS as BUCKET_OPTIONS
 from kvio.backends.s3.bucket import Bucket, read_address
-from kvio.backends.s3.object_placement import ObjectDepot, object_key
+from kvio.backends.s3.object_placement import BucketPlacement, object_key
 from kvio.backends.s3.s3_backend import probe_objects
 from kvio.backends.selftest_process import try_reading
 from kvio.protocol import NO_LIMIT, Arrival, HostTarget, KVIOError, Read, ShortReadError, Target, Unavailable
@@ -349,7 +349,7 @@ def try_objects(directory: Path, options: Mapping[str, str]) -> Unavailable | No
 NIXL = BackendKind(
     "files, NIXL's POSIX plugin",
     partial(NixlBackend, plugin="POSIX"),
-    most_in_flight=MAX_IN_FLIGHT,
+    max_in_flight=MAX_IN_FLIGHT,
     reads_at_once=READS_AT_ONCE,
     options=POSIX_OPTIONS,
     probe=try_nixl,
@@ -357,8 +357,8 @@ NIXL = BackendKind(
 NIXL_GDS = BackendKind(
     "files into a GPU, NIXL's GDS_MT plugin",
     partial(NixlBackend, plugin="GDS_MT"),
-    into="device",
-    most_in_flight=MAX_IN_FLIGHT,
+    target_memory="device",
+    max_in_flight=MAX_IN_FLIGHT,
     reads_at_once=READS_AT_ONCE,
     needs_gpu=True,
     probe=partial(try_nixl, plugin="GDS_MT", remedy=GPU_REMEDY),
@@ -366,10 +366,10 @@ NIXL_GDS = BackendKind(
 NIXL_OBJ = BackendKind(
     "objects of an S3 server, NIXL's OBJ plugin",
     partial(NixlBackend, plugin="OBJ"),
-    most_in_flight=MAX_IN_FLIGHT,
+    max_in_flight=MAX_IN_FLIGHT,
     reads_at_once=READS_AT_ONCE,
     options=BUCKET_OPTIONS,
-    depot=ObjectDepot,
+    placement=BucketPlacement,
     server=read_address,
     probe=try_objects,
 )

@@ -56,12 +56,12 @@ def describe_owner(folder: Path) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class ObjectDepot:
+class BucketPlacement:
     """Objects of the files below `root`, a scratch directory or a folder in one.
 
     Args:
         options: of the backend: endpoint, bucket, region, prefix.
-        root: everything below it is this depot's, and nothing else.
+        root: everything below it is this placement's, and nothing else.
 
     Raises:
         KVIOError: obstore is not installed, no bucket is named, or `root` is in no scratch directory.
@@ -74,7 +74,7 @@ class ObjectDepot:
         self._folder = object_key(root, self._address.prefix)
         self.name = f"{self._address.name}, {self._address.prefix}"
 
-    def begin(self) -> None:
+    def open(self) -> None:
         """Remove what dead runs of this folder left, then leave this run's mark.
 
         Listing comes first: some servers make a bucket of a misspelt name when something is put into it.
@@ -100,7 +100,7 @@ class ObjectDepot:
         self._bucket.remove([key for key in found if key != mark])
         self._bucket.remove([key for key in found if key == mark])
 
-    def place(
+    def upload(
         self,
         paths: Sequence[Path],
         *,
@@ -142,10 +142,10 @@ class ObjectDepot:
             raise ObjectError(
                 f"{self._address.name}: {key}: {found} came back of {len(content)} bytes placed"
             )
-        if _digest(back) != _digest(content):
+        if digest(back) != digest(content):
             raise ObjectError(f"{self._address.name}: {key}: other bytes came back than were placed")
 
-    def withdraw(self) -> None:
+    def remove(self) -> None:
         """Remove every object below the root's key.
 
         Raises:
@@ -154,5 +154,6 @@ class ObjectDepot:
         self._remove(self._folder)
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes | memoryview) -> str:
+    """A hash that tells objects of other bytes apart."""
     return str(xxhash.xxh3_128_hexdigest(content))

@@ -6,7 +6,7 @@ from pathlib import Path
 from kvio.backends.blocking import blocking
 from kvio.backends.config import BackendConfig, BackendKind
 from kvio.backends.s3.bucket import INSTALL, OPTIONS, Bucket, load_obstore, read_address
-from kvio.backends.s3.object_placement import ObjectDepot, object_key
+from kvio.backends.s3.object_placement import BucketPlacement, object_key
 from kvio.protocol import KVIOError, Read, Unavailable
 
 WHOLE, RANGED, MIXED = "s3-whole", "s3-ranged", "s3-mixed"
@@ -99,7 +99,7 @@ S3 = BackendKind(
     "objects of an S3 server, a GET at a time in each thread",
     blocking(S3Reader),
     options=OPTIONS,
-    depot=ObjectDepot,
+    placement=BucketPlacement,
     server=read_address,
     probe=probe_objects,
 )

@@ -64,9 +64,9 @@ class Variant:
     def all_options(self) -> dict[str, str]:
         return server_options(self.name) if self.kind.on_server else dict(self.options)
 
-    def setting(self, depot: Placement | None = None) -> BackendConfig:
+    def setting(self, placement: Placement | None = None) -> BackendConfig:
         return BackendConfig(
-            direct=self.direct, depot=depot, queue_depth=self.queue_depth, options=self.all_options()
+            direct=self.direct, placement=placement, queue_depth=self.queue_depth, options=self.all_options()
         )
 
     @property
@@ -74,10 +74,10 @@ class Variant:
         """Whether it is tried before; memory that nothing real pins is copied from in the same way without a GPU."""
         return self.name != "hostmem-pinned"
 
-    def depot(self, root: Path) -> Placement | None:
+    def placement(self, root: Path) -> Placement | None:
         if not self.is_probed:
             return PinnedMemory(RecordingRegistrar)
-        return None if self.kind.depot is None else self.kind.depot(self.all_options(), root)
+        return None if self.kind.placement is None else self.kind.placement(self.all_options(), root)
 
     def __str__(self) -> str:
         queue = f"-{self.options['queue']}" if "queue" in self.options else ""
@@ -194,15 +194,15 @@ class Rig:
 
 @contextmanager
 def _rig(variant: Variant, paths: Sequence[Path] = ()) -> Iterator[Rig]:
-    depot = variant.depot(paths[0].parent) if paths else variant.depot(Path(f"/{PREFIX}nothing"))
-    if depot is not None:
-        depot.place(paths)
-    backend = variant.kind.make(variant.setting(depot))
+    placement = variant.placement(paths[0].parent) if paths else variant.placement(Path(f"/{PREFIX}nothing"))
+    if placement is not None:
+        placement.upload(paths)
+    backend = variant.kind.make(variant.setting(placement))
     transfer = make_transfer(
         SLOT_BYTES,
         CPU,
         num_slots=backend.queue_depth + 1,
-        into=variant.kind.into,
+        into=variant.kind.target_memory,
         now_s=time.monotonic,
     )
     with closing(transfer), closing(backend):
@@ -451,18 +451,18 @@ def _store(directory: Path, variant: Variant) -> ChunkStore:
 
 @contextmanager
 def _loader(store: ChunkStore, variant: Variant) -> Iterator[tuple[ChunkLoader, Placement | None]]:
-    depot = variant.depot(store.directory)
-    setting = variant.setting(depot)
+    placement = variant.placement(store.directory)
+    setting = variant.setting(placement)
     with closing(
         ChunkLoader(
             store.geometry,
             lambda: variant.kind.make(setting),
             device=CPU,
             now_s=time.monotonic,
-            into=variant.kind.into,
+            into=variant.kind.target_memory,
         )
     ) as loader:
-        yield loader, depot
+        yield loader, placement
 
 
 @every_variant
@@ -474,9 +474,9 @@ def test_a_load_brings_every_token_and_its_data_path_is_proved(tmp_path: Path, v
     blocks = KVBlocks(LAYOUT, 384, CPU)
     blocks.poison()
     paths = [store.chunk_path(number) for number in range(24)]
-    with _loader(store, variant) as (loader, depot):
-        if depot is not None:
-            depot.place(paths)
+    with _loader(store, variant) as (loader, placement):
+        if placement is not None:
+            placement.upload(paths)
         for path in paths:
             evict(path)
         assert sum(resident_bytes(path) or 0 for path in paths) == 0

@@ -37,13 +37,13 @@ def test_buffers_are_pinned_once_and_used_again_for_files_of_their_size(
         _file(tmp_path, name, size) for name, size in (("a", 4096), ("b", 4096), ("c", 8192))
     )
     memory = PinnedMemory(lambda: registrar)
-    memory.place([first])
-    memory.place([second])
+    memory.upload([first])
+    memory.upload([second])
     assert (list(memory.held.contents), _pinned(registrar)) == ([Span(second, 0, 4096)], [("register", 4096)])
-    memory.place([other])
+    memory.upload([other])
     assert _pinned(registrar) == [("register", 4096), ("release", 0), ("register", 8192)]
-    memory.withdraw()
-    memory.withdraw()
+    memory.remove()
+    memory.remove()
     assert _pinned(registrar)[3:] == [("release", 0)]
 
 
@@ -52,13 +52,13 @@ def test_a_file_that_stays_is_neither_read_nor_pinned_again(
 ) -> None:
     path = _file(tmp_path, "a", 4096)
     memory = PinnedMemory(lambda: registrar)
-    memory.place([path])
+    memory.upload([path])
     path.unlink()
-    memory.hold([Span(path, 0, 4096)])
+    memory.load_into_memory([Span(path, 0, 4096)])
     assert len(registrar.calls) == 1
-    memory.withdraw()
+    memory.remove()
     with pytest.raises(KVIOError, match="a: No such file"):
-        memory.place([path])
+        memory.upload([path])
 
 
 def test_of_a_file_just_the_part_named_is_pinned_and_in_buffers_used_before(
@@ -66,13 +66,13 @@ def test_of_a_file_just_the_part_named_is_pinned_and_in_buffers_used_before(
 ) -> None:
     path = _file(tmp_path, "container", 1 << 20)
     memory = PinnedMemory(lambda: registrar)
-    memory.hold([Span(path, 4096, 512), Span(path, 8192, 512)])
-    memory.hold([Span(path, 4097, 512), Span(path, 8192, 512)])
+    memory.load_into_memory([Span(path, 4096, 512), Span(path, 8192, 512)])
+    memory.load_into_memory([Span(path, 4097, 512), Span(path, 8192, 512)])
     assert _pinned(registrar) == [("register", 512), ("register", 512)]
     found = memory.held.find(path, 4100)
     assert found is not None
     assert found[0].array[found[1] : found[1] + 2].tolist() == [4, 5]
-    memory.withdraw()
+    memory.remove()
 
 
 @pytest.mark.parametrize(
@@ -85,23 +85,23 @@ def test_what_was_pinned_for_a_read_that_fails_is_released(
 ) -> None:
     memory = PinnedMemory(lambda: registrar)
     with pytest.raises(KVIOError, match=f"{path}: {why}"):
-        memory.hold([Span(path, 0, 4096)])  # nothing is mapped at address 0
-    memory.withdraw()
+        memory.load_into_memory([Span(path, 0, 4096)])  # nothing is mapped at address 0
+    memory.remove()
     assert _pinned(registrar) == [("register", 4096), ("release", 0)]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_there_is_nothing_to_pin_for(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="torch sees none here; try: --backend hostmem"):
-        PinnedMemory().place([_file(tmp_path, "a", 4096)])
+        PinnedMemory().upload([_file(tmp_path, "a", 4096)])
     assert find_backend("hostmem-pinned").probe(tmp_path, {}) == NO_GPU
     assert list(tmp_path.iterdir()) == [tmp_path / "a"]
 
 
 def test_only_pinned_memory_and_device_targets_will_do(registrar: RecordingRegistrar) -> None:
     with pytest.raises(KVIOError, match="needs a pinned memory"):
-        PinnedBackend(BackendConfig(depot=HostMemory()))
-    backend = PinnedBackend(BackendConfig(depot=PinnedMemory(lambda: registrar)))
+        PinnedBackend(BackendConfig(placement=HostMemory()))
+    backend = PinnedBackend(BackendConfig(placement=PinnedMemory(lambda: registrar)))
     with pytest.raises(KVIOError, match="one device only"):
         backend.attach([HostTarget(0, 0, memoryview(bytearray(4096)))])
 
@@ -111,16 +111,16 @@ def test_what_arrives_lies_in_the_target_and_not_beside_it(
 ) -> None:
     path = _file(tmp_path, "a", 512)
     memory = PinnedMemory(lambda: registrar)
-    memory.place([path])
+    memory.upload([path])
     target = DeviceTarget(0, torch.full((16,), 9, dtype=torch.uint8))
-    backend = PinnedBackend(BackendConfig(depot=memory, queue_depth=2))
+    backend = PinnedBackend(BackendConfig(placement=memory, queue_depth=2))
     backend.attach([target])
     backend.open(path)
     backend.submit(0, [Read(path, 3, 4, 8)], target)
     assert [(arrival.ticket, arrival.num_bytes) for arrival in backend.wait()] == [(0, 4)]
     assert target.tensor.tolist() == [9] * 8 + [3, 4, 5, 6] + [9] * 4
     backend.close()
-    memory.withdraw()
+    memory.remove()
 
 
 def test_listing_the_backends_loads_no_torch() -> None:
@@ -134,13 +134,13 @@ def test_listing_the_backends_loads_no_torch() -> None:
 def test_pinned_memory_reaches_the_gpu(tmp_path: Path) -> None:
     path = _file(tmp_path, "a", 1 << 20)
     memory = PinnedMemory()
-    memory.place([path])
+    memory.upload([path])
     target = DeviceTarget(0, torch.zeros(1 << 20, dtype=torch.uint8, device="cuda"))
-    backend = PinnedBackend(BackendConfig(depot=memory))
+    backend = PinnedBackend(BackendConfig(placement=memory))
     backend.attach([target])
     backend.open(path)
     backend.submit(0, [Read(path, 0, 1 << 20, 0)], target)
     backend.wait()
     assert target.tensor.cpu().numpy().tobytes() == path.read_bytes()
     backend.close()
-    memory.withdraw()
+    memory.remove()

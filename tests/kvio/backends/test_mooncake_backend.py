@@ -27,7 +27,7 @@ from kvio.backends.mooncake.mooncake_client import (
     shared_client,
 )
 from kvio.backends.mooncake.mooncake_master import ADDRESS_NAME, OwnMaster, StoreSegment
-from kvio.backends.mooncake.mooncake_placement import Keys, MooncakeDepot, Placed, owned_prefix
+from kvio.backends.mooncake.mooncake_placement import Keys, MooncakePlacement, Placed, owned_prefix
 from kvio.backends.s3.bucket import ObjectError
 from kvio.layout.object_places import CONTAINER_PREFIX
 from kvio.layout.presets import find_preset
@@ -150,7 +150,7 @@ def test_the_layout_of_mooncake_packs_its_chunks_and_reads_a_batch_of_them() -> 
 
 def test_placed_files_are_read_back_whole_and_by_ranges(options: dict[str, str], scratch: Path) -> None:
     path = _file(scratch)
-    MooncakeDepot(options, scratch).place([path])
+    MooncakePlacement(options, scratch).upload([path])
     held, way = _read(options, Read(path, 0, 20_000, 7))
     assert (held[7:20_007], way) == (CONTENT, "mooncake-tcp-whole")
     held, way = _read(options, Read(path, 100, 5000, 0), Read(path, 0, 100, 5000))
@@ -160,7 +160,7 @@ def test_placed_files_are_read_back_whole_and_by_ranges(options: dict[str, str],
 
 def test_an_object_of_a_larger_file_is_read_whole(options: dict[str, str], scratch: Path) -> None:
     path = _file(scratch, f"{CONTAINER_PREFIX}0000.kv")
-    MooncakeDepot(options, scratch).place([path], packed_bytes=8192)
+    MooncakePlacement(options, scratch).upload([path], packed_bytes=8192)
     held, way = _read(options, Read(path, 8192, 8192, 0), Read(path, 16_384, 3616, 8192), packed_bytes=8192)
     assert (held[:11_808], way) == (CONTENT[8192:], "mooncake-tcp-whole")
     held, way = _read(options, Read(path, 12_288, 4096, 0), packed_bytes=8192)
@@ -188,9 +188,9 @@ def test_an_object_longer_than_was_placed_is_refused(options: dict[str, str], sc
 
 def test_an_object_that_was_evicted_is_named(options: dict[str, str], scratch: Path) -> None:
     path = _file(scratch)
-    depot = MooncakeDepot(options, scratch)
-    depot.place([path])
-    depot.withdraw()
+    placement = MooncakePlacement(options, scratch)
+    placement.upload([path])
+    placement.remove()
     for read in (Read(path, 0, 20_000, 0), Read(path, 5, 50, 0)):
         with pytest.raises(
             ObjectError, match=r"store-0/chunk-000000\.kv: there is no such object; it was evicted"
@@ -203,7 +203,7 @@ def test_what_the_store_kept_of_an_earlier_object_is_noticed(options: dict[str, 
     path = _file(scratch)
     _write(options, _key(options, path), CONTENT[::-1])
     with pytest.raises(ObjectError, match="other bytes came back than were placed"):
-        MooncakeDepot(options, scratch).place([path])
+        MooncakePlacement(options, scratch).upload([path])
 
 
 def test_a_full_store_is_one_clear_line(options: dict[str, str], scratch: Path) -> None:
@@ -212,13 +212,13 @@ def test_a_full_store_is_one_clear_line(options: dict[str, str], scratch: Path) 
     with pytest.raises(
         ObjectError, match="the store is full, or nothing is mounted in it; free some"
     ) as caught:
-        MooncakeDepot(options, scratch).place([path])
+        MooncakePlacement(options, scratch).upload([path])
     assert "\n" not in str(caught.value)
 
 
 def test_fewer_copies_than_asked_for_are_refused(options: dict[str, str], scratch: Path) -> None:
     with pytest.raises(ObjectError, match=r"1 of 2 copies were made, .*; try --option replicas=1"):
-        MooncakeDepot({**options, "replicas": "2"}, scratch).place([_file(scratch)])
+        MooncakePlacement({**options, "replicas": "2"}, scratch).upload([_file(scratch)])
 
 
 def test_a_missing_server_is_one_clear_line(scratch: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_missing_server_is_one_clear_line(scratch: Path) -> None:
     with pytest.raises(
         ObjectError, match=r"Mooncake store at 127\.0\.0\.1:1: Connection refused; start mooncake_master"
     ):
-        MooncakeDepot({"master": "127.0.0.1:1"}, scratch).begin()
+        MooncakePlacement({"master": "127.0.0.1:1"}, scratch).open()
     with pytest.raises(KVIOError, match="Mooncake store of this run: it was not started, or has ended"):
         MooncakeBackend(BackendConfig(directory=scratch))
 
@@ -234,8 +234,8 @@ def test_a_missing_server_is_one_clear_line(scratch: Path) -> None:
 def test_signals_leave_a_read_whole(options: dict[str, str], scratch: Path) -> None:
     content = np.random.default_rng(6).bytes(24_000_000)
     path, target, caught = _file(scratch, content=content), make_host_target(len(content)), []
-    depot = MooncakeDepot(options, scratch)
-    depot.place([path])
+    placement = MooncakePlacement(options, scratch)
+    placement.upload([path])
     before = signal.signal(signal.SIGALRM, lambda number, frame: caught.append(number))
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     try:
@@ -249,7 +249,7 @@ def test_signals_leave_a_read_whole(options: dict[str, str], scratch: Path) -> N
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert bytes(target.view) == content
-    depot.withdraw()
+    placement.remove()
 
 
 @pytest.mark.skipif(Path("/dev/infiniband").exists(), reason="there is an RDMA device here")
@@ -257,29 +257,29 @@ def test_a_fallback_from_rdma_is_refused(server: MooncakeServer, scratch: Path) 
     with pytest.raises(
         ObjectError, match="rdma was asked for, and Mooncake uses tcp: no RDMA device was opened"
     ):
-        MooncakeDepot({**server.options, "protocol": "rdma"}, scratch).begin()
+        MooncakePlacement({**server.options, "protocol": "rdma"}, scratch).open()
 
 
 def test_a_directory_in_place_of_a_file_cannot_be_placed(options: dict[str, str], scratch: Path) -> None:
     (scratch / "store-0").mkdir()
     with pytest.raises(KVIOError, match="store-0: Is a directory"):
-        MooncakeDepot(options, scratch).place([scratch / "store-0"])
+        MooncakePlacement(options, scratch).upload([scratch / "store-0"])
     with pytest.raises(KVIOError, match=r"gone\.kv: No such file or directory"):
-        MooncakeDepot(options, scratch).place([scratch / "gone.kv"])
+        MooncakePlacement(options, scratch).upload([scratch / "gone.kv"])
 
 
 def test_withdrawing_removes_this_run_and_nothing_else(options: dict[str, str], scratch: Path) -> None:
-    depot, client = MooncakeDepot(options, scratch), _client(options)
+    placement, client = MooncakePlacement(options, scratch), _client(options)
     path, state = _file(scratch), _file(scratch, "state-000000.kv")
     (scratch.parent / f"{scratch.name}-2").mkdir()  # another run, which lives
     others = [f"{options['prefix']}/thesis", _key(options, path).replace(scratch.name, f"{scratch.name}-2")]
     for other in others:
         _write(options, other, b"mine")
-    depot.begin()
-    depot.place([path, state])
+    placement.open()
+    placement.upload([path, state])
     assert [client.size_bytes(_key(options, one)) for one in (path, state)] == [20_000, 20_000]
-    depot.withdraw()
-    depot.withdraw()
+    placement.remove()
+    placement.remove()
     assert [client.size_bytes(_key(options, one)) for one in (path, state)] == [None, None]
     assert [client.size_bytes(other) for other in others] == [4, 4]
 
@@ -287,15 +287,15 @@ def test_withdrawing_removes_this_run_and_nothing_else(options: dict[str, str], 
 PLACE = """
 import json, signal, sys
 from pathlib import Path
-from kvio.backends.mooncake.mooncake_placement import MooncakeDepot
+from kvio.backends.mooncake.mooncake_placement import MooncakePlacement
 from kvio.store.scratch import open_scratch
 with open_scratch(Path(sys.argv[1])) as scratch:
     (scratch / "store-0").mkdir()
     path = scratch / "store-0" / "chunk-000000.kv"
     path.write_bytes(bytes(4096))
-    depot = MooncakeDepot(json.loads(sys.argv[2]), scratch)
-    depot.begin()
-    depot.place([path])
+    placement = MooncakePlacement(json.loads(sys.argv[2]), scratch)
+    placement.open()
+    placement.upload([path])
     print(path, flush=True)
     signal.pause()
 """
@@ -323,7 +323,7 @@ def test_the_next_run_removes_what_a_killed_one_left_and_spares_the_living(
     _write(options, foreign, b"another machine")
     try:
         with open_scratch(tmp_path) as scratch:
-            MooncakeDepot(options, scratch).begin()
+            MooncakePlacement(options, scratch).open()
             assert client.size_bytes(dead) == 4096  # it lives
     finally:
         child.send_signal(signal.SIGKILL)
@@ -331,23 +331,23 @@ def test_the_next_run_removes_what_a_killed_one_left_and_spares_the_living(
     assert client.size_bytes(dead) == 4096
     clean_stale(tmp_path)
     with open_scratch(tmp_path) as scratch:
-        MooncakeDepot(options, scratch).begin()
+        MooncakePlacement(options, scratch).open()
     assert client.size_bytes(dead) is None
     assert client.size_bytes(foreign) == 15
 
 
 def test_a_store_of_the_runs_own_serves_its_processes_and_ends_with_it(scratch: Path) -> None:
     require_mooncake()
-    path, depot = _file(scratch), MooncakeDepot({}, scratch)
+    path, placement = _file(scratch), MooncakePlacement({}, scratch)
     before = set(psutil.Process().children())
-    depot.begin()
-    depot.place([path])
+    placement.open()
+    placement.upload([path])
     started = [one for one in psutil.Process().children() if one not in before]
     assert sorted("master" in " ".join(one.cmdline()[:1]) for one in started) == [False, True]
     held, way = _read({}, Read(path, 0, 20_000, 0), directory=path.parent)
     assert (held[:20_000], way) == (CONTENT, "mooncake-tcp-whole")
-    depot.withdraw()
-    depot.withdraw()
+    placement.remove()
+    placement.remove()
     assert not any(one.is_running() for one in started)
     assert not (scratch / ADDRESS_NAME).exists()
 
@@ -355,17 +355,17 @@ def test_a_store_of_the_runs_own_serves_its_processes_and_ends_with_it(scratch: 
 def test_a_part_of_a_run_takes_back_the_memory_that_it_gave(scratch: Path) -> None:
     """As the right-answer check does: what the store is asked for next must not go where nobody is any more."""
     require_mooncake()
-    whole = MooncakeDepot({}, scratch)
-    whole.begin()
+    whole = MooncakePlacement({}, scratch)
+    whole.open()
     try:
         for number in range(2):
             path = _file(scratch, f"chunk-00000{number}.kv")
-            part = MooncakeDepot({}, scratch / "store-0")
-            part.place([path])
+            part = MooncakePlacement({}, scratch / "store-0")
+            part.upload([path])
             assert _read({}, Read(path, 0, 20_000, 0), directory=path.parent)[0][:20_000] == CONTENT
-            part.withdraw()
+            part.remove()
     finally:
-        whole.withdraw()
+        whole.remove()
 
 
 def test_kill_9_ends_the_store_of_a_run(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_a_store_that_dies_is_one_line_and_its_late_bytes_find_memory(tmp_path: 
     options = {"master": master.address, "prefix": "dying"}
     path, kept = _file(scratch), len(_KEPT)
     try:
-        MooncakeDepot(options, scratch).place([path])
+        MooncakePlacement(options, scratch).upload([path])
         segment.stop()
         with pytest.raises(
             ObjectError, match=r"the transfer failed; do the processes .* run\? \(error -800\)"

@@ -1,4 +1,4 @@
-"""What a depot in a store of the user's removes, and when it looks which runs live: no store is needed."""
+"""What a placement in a store of the user's removes, and when it looks which runs live: no store is needed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from kvio.backends.mooncake import mooncake_placement as mooncake_depot
 from kvio.backends.mooncake.mooncake_client import MooncakeAddress
-from kvio.backends.mooncake.mooncake_placement import MooncakeDepot, owned_prefix
-from kvio.backends.s3.object_placement import ObjectDepot
+from kvio.backends.mooncake.mooncake_placement import MooncakePlacement, owned_prefix
+from kvio.backends.s3.object_placement import BucketPlacement
 from kvio.protocol import KVIOError
 from kvio.store.scratch import open_scratch
 
@@ -32,10 +32,10 @@ def test_what_a_killed_process_of_the_run_placed_is_removed_though_this_one_plac
     client = _Client()
     monkeypatch.setattr(mooncake_depot, "shared_client", lambda address, master: client)
     with open_scratch(tmp_path) as scratch:
-        depot = MooncakeDepot(OPTIONS, scratch)
-        depot.begin()  # of the run; the preflight's process has a depot of its own, and is killed
-        depot.withdraw()
-        depot.withdraw()
+        placement = MooncakePlacement(OPTIONS, scratch)
+        placement.open()  # of the run; the preflight's process has a placement of its own, and is killed
+        placement.remove()
+        placement.remove()
         own = owned_prefix("kv", tmp_path)
         assert client.removed == [(own, (scratch.name,)), (f"{own}/{scratch.name}", ())]
 
@@ -51,7 +51,7 @@ def test_a_run_that_begins_while_the_store_is_connected_to_is_spared(
 
     monkeypatch.setattr(mooncake_depot, "shared_client", connect)
     with open_scratch(tmp_path) as scratch:
-        MooncakeDepot(OPTIONS, scratch).begin()
+        MooncakePlacement(OPTIONS, scratch).open()
         assert client.removed[0][1] == tuple(sorted(["kvcross-newborn", scratch.name]))
 
 
@@ -66,10 +66,10 @@ def test_a_store_that_was_never_reached_is_not_waited_for_again(
 
     monkeypatch.setattr(mooncake_depot, "shared_client", refuse)
     with open_scratch(tmp_path) as scratch:
-        depot = MooncakeDepot(OPTIONS, scratch)
+        placement = MooncakePlacement(OPTIONS, scratch)
         with pytest.raises(KVIOError, match="no answer"):
-            depot.begin()
-        depot.withdraw()
+            placement.open()
+        placement.remove()
     assert asked == ["127.0.0.1:1"]
 
 
@@ -79,7 +79,9 @@ def test_of_a_bucket_too_all_of_the_run_is_removed_whoever_placed_it(
     pytest.importorskip("obstore", reason="obstore is not installed: pip install -e '.[s3]'")
     removed: list[str] = []
     with open_scratch(tmp_path) as scratch:
-        depot = ObjectDepot({"bucket": "kv", "endpoint": "http://127.0.0.1:1", "prefix": "p"}, scratch)
+        placement = BucketPlacement(
+            {"bucket": "kv", "endpoint": "http://127.0.0.1:1", "prefix": "p"}, scratch
+        )
         key = f"p/{scratch.name}/tmp123/chunk-000000.kv"  # as placed by the preflight's process
 
         class Held:
@@ -89,6 +91,6 @@ def test_of_a_bucket_too_all_of_the_run_is_removed_whoever_placed_it(
             def remove(self, keys: Sequence[str]) -> None:
                 removed.extend(keys)
 
-        monkeypatch.setattr(depot, "_bucket", Held())
-        depot.withdraw()
+        monkeypatch.setattr(placement, "_bucket", Held())
+        placement.remove()
     assert removed == [key]

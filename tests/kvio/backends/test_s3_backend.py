@@ -26,7 +26,7 @@ from kvio.backends.s3.bucket import (
     format_cause,
     read_address,
 )
-from kvio.backends.s3.object_placement import ObjectDepot, describe_owner, object_key
+from kvio.backends.s3.object_placement import BucketPlacement, describe_owner, object_key
 from kvio.backends.s3.s3_backend import S3Reader
 from kvio.evidence.network_link import Interface, find_interface
 from kvio.host_buffers import HostBuffer
@@ -87,7 +87,7 @@ def test_a_key_is_the_path_from_the_scratch_directory_on() -> None:
 
 def test_placed_files_are_read_back_whole_and_by_ranges(options: dict[str, str], scratch: Path) -> None:
     path = _file(scratch)
-    ObjectDepot(options, scratch).place([path])
+    BucketPlacement(options, scratch).upload([path])
     held, way = _read(options, Read(path, 0, 20_000, 7))
     assert (held[7:20_007], way) == (CONTENT, "s3-whole")
     held, way = _read(options, Read(path, 100, 5000, 0), Read(path, 0, 100, 5000))
@@ -97,7 +97,7 @@ def test_placed_files_are_read_back_whole_and_by_ranges(options: dict[str, str],
 
 def test_an_object_cut_short_on_the_server_is_a_short_read(options: dict[str, str], scratch: Path) -> None:
     path = _file(scratch)
-    ObjectDepot(options, scratch).place([path])
+    BucketPlacement(options, scratch).upload([path])
     _bucket(options).write(object_key(path, options["prefix"]), CONTENT[:5000])
     with pytest.raises(ShortReadError, match=r"chunk-000000\.kv: 5000 of 20000 bytes at offset 0"):
         _read(options, Read(path, 0, 20_000, 0))
@@ -113,7 +113,7 @@ def test_nixl_says_done_of_a_short_object_and_is_not_believed(options: dict[str,
     except KVIOError as error:
         pytest.skip(str(error))
     path, buffer = _file(scratch), HostBuffer(32_768)
-    ObjectDepot(options, scratch).place([path])
+    BucketPlacement(options, scratch).upload([path])
     _bucket(options).write(object_key(path, options["prefix"]), CONTENT[:5000])
     backend = find_backend("nixl-obj").make(BackendConfig(options=options))
     backend.attach([buffer.targets(1)[0]])
@@ -155,7 +155,7 @@ def test_what_a_server_refuses_is_one_clear_line(
     if secret is not None:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     with pytest.raises(ObjectError, match=said) as caught:
-        ObjectDepot({**options, **changes}, scratch).begin()
+        BucketPlacement({**options, **changes}, scratch).open()
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
 
@@ -205,29 +205,29 @@ def test_without_an_endpoint_the_server_is_amazons() -> None:
 
 
 def test_withdrawing_removes_this_run_and_nothing_else(options: dict[str, str], scratch: Path) -> None:
-    depot, other = ObjectDepot(options, scratch), f"{options['prefix']}/thesis"
+    placement, other = BucketPlacement(options, scratch), f"{options['prefix']}/thesis"
     _bucket(options).write(other, b"mine")
-    depot.begin()
-    depot.place([_file(scratch), _file(scratch, "state-000000.kv")])
+    placement.open()
+    placement.upload([_file(scratch), _file(scratch, "state-000000.kv")])
     assert len(_keys(options)) == 4
-    depot.withdraw()
-    depot.withdraw()
+    placement.remove()
+    placement.remove()
     assert _keys(options) == [other]
 
 
 PLACE = """
 import signal, sys
 from pathlib import Path
-from kvio.backends.s3.object_placement import ObjectDepot
+from kvio.backends.s3.object_placement import BucketPlacement
 from kvio.store.scratch import open_scratch
 options = dict(zip(("endpoint", "bucket", "prefix"), sys.argv[2:]))
 with open_scratch(Path(sys.argv[1])) as scratch:
     (scratch / "store-0").mkdir()
     path = scratch / "store-0" / "chunk-000000.kv"
     path.write_bytes(bytes(4096))
-    depot = ObjectDepot(options, scratch)
-    depot.begin()
-    depot.place([path])
+    placement = BucketPlacement(options, scratch)
+    placement.open()
+    placement.upload([path])
     print(scratch.name, flush=True)
     signal.pause()
 """
@@ -249,17 +249,17 @@ def test_the_next_run_removes_what_a_killed_one_left_and_spares_the_living(
     _bucket(options).write(unmarked, b"not ours to judge")
     try:
         with open_scratch(tmp_path) as scratch:
-            ObjectDepot(options, scratch).begin()
+            BucketPlacement(options, scratch).open()
             assert set(dead) <= set(_keys(options))  # it lives
-            ObjectDepot(options, scratch).withdraw()
+            BucketPlacement(options, scratch).remove()
     finally:
         child.send_signal(signal.SIGKILL)
         child.communicate()
     assert set(dead) <= set(_keys(options))
     clean_stale(tmp_path)
     with open_scratch(tmp_path) as scratch:
-        ObjectDepot(options, scratch).begin()
-        ObjectDepot(options, scratch).withdraw()
+        BucketPlacement(options, scratch).open()
+        BucketPlacement(options, scratch).remove()
     assert _keys(options) == sorted([foreign, unmarked])
 
 
@@ -279,10 +279,10 @@ def test_other_bytes_than_were_placed_are_noticed(
         Bucket, "write", lambda self, key, content: real(self, key, content[:-1] + bytes([content[-1] ^ 1]))
     )
     with pytest.raises(ObjectError, match="other bytes came back"):
-        ObjectDepot(options, scratch).place([_file(scratch)])
+        BucketPlacement(options, scratch).upload([_file(scratch)])
     monkeypatch.setattr(Bucket, "write", lambda self, key, content: real(self, key, content[:-1]))
     with pytest.raises(ObjectError, match="19999 bytes came back of 20000"):
-        ObjectDepot(options, scratch).place([_file(scratch)])
+        BucketPlacement(options, scratch).upload([_file(scratch)])
 
 
 def test_loopback_has_no_speed_to_hold_a_rate_against(tmp_path: Path) -> None:

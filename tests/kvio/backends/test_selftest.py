@@ -54,20 +54,20 @@ def test_a_trial_fails_where_other_bytes_come_back(
     assert json.loads(capsys.readouterr().out)["reason"].startswith(trial.TRIAL_FAILED)
 
 
-class _Depot:
+class _Placement:
     """Says what is asked of it."""
 
     def __init__(self, told: list[str]) -> None:
         self._told = told
 
-    def begin(self) -> None:
-        self._told.append("begin")
+    def open(self) -> None:
+        self._told.append("open")
 
-    def place(self, paths: Sequence[Path]) -> None:
-        self._told.append("place")
+    def upload(self, paths: Sequence[Path]) -> None:
+        self._told.append("upload")
 
-    def withdraw(self) -> None:
-        self._told.append("withdraw")
+    def remove(self) -> None:
+        self._told.append("remove")
 
 
 def test_the_object_of_a_trial_has_a_mark_before_it_is_there(
@@ -75,9 +75,9 @@ def test_the_object_of_a_trial_has_a_mark_before_it_is_there(
 ) -> None:
     told: list[str] = []
 
-    def make(options: Mapping[str, str], root: Path) -> _Depot:
-        return _Depot(told)
+    def make(options: Mapping[str, str], root: Path) -> _Placement:
+        return _Placement(told)
 
-    monkeypatch.setitem(BACKENDS, "posix", replace(BACKENDS["posix"], depot=make))
+    monkeypatch.setitem(BACKENDS, "posix", replace(BACKENDS["posix"], placement=make))
     main("posix", str(tmp_path), "{}")
-    assert told == ["begin", "place", "withdraw"]
+    assert told == ["open", "upload", "remove"]

@@ -370,7 +370,7 @@ def five_more(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 def test_more_reading_threads_than_can_be_started_are_one_line_and_none_is_left(
     five_more: list[threading.Thread], tmp_path: Path
 ) -> None:
-    setting = BackendConfig(direct=True, depot=None, directory=tmp_path)
+    setting = BackendConfig(direct=True, placement=None, directory=tmp_path)
     with pytest.raises(ThreadsError) as caught:
         ChunkLoader(
             GEOMETRY,

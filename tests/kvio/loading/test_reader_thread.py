@@ -1,7 +1,6 @@
 """Several jobs in flight in one thread: out of order, counted, drained after failures."""
 
 import os
-import shlex
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ import torch
 
 from bench.measure.setup import resolve_plan
 from bench.record.plan import LoadSpec, Plan
-from bench.report.fio_match import differences, format_job, reading_of
+from bench.report.fio_match import differences, reading_of
 from kvio.backends import BACKENDS
 from kvio.backends.blocking import BlockingBackend
 from kvio.backends.config import BackendConfig
@@ -61,7 +60,7 @@ class LastFirst:
 
     def __init__(self, queue_depth: int, clock: Clock, *, fails_at: int | None = None) -> None:
         self.queue_depth = queue_depth
-        self.most_in_flight = 0
+        self.max_in_flight = 0
         self.events: list[str] = []
         self.targets: Sequence[Target] = ()
         self._clock = clock
@@ -77,7 +76,7 @@ class LastFirst:
     def submit(self, ticket: int, reads: Sequence[Read], target: Target) -> None:
         assert target is self.targets[ticket]
         self._submitted.append((ticket, reads, target))
-        self.most_in_flight = max(self.most_in_flight, len(self._submitted))
+        self.max_in_flight = max(self.max_in_flight, len(self._submitted))
 
     def wait(self) -> Sequence[Arrival]:
         if self._left is not None:
@@ -133,7 +132,7 @@ def test_jobs_that_arrive_out_of_order_reach_their_places(tmp_path: Path, queue_
     clock = Clock()
     backend = LastFirst(queue_depth, clock)
     split = _load(_store(tmp_path), backend, clock, NUM_CHUNKS)
-    assert backend.most_in_flight == min(queue_depth, NUM_CHUNKS)
+    assert backend.max_in_flight == min(queue_depth, NUM_CHUNKS)
     assert (split.queue_depth, split.num_bytes) == (queue_depth, NUM_CHUNKS * 32_768)
     assert split.notices == ("backwards",)
     assert (split.open_s, split.read_s) == (NUM_CHUNKS * 0.25, NUM_CHUNKS * 1.0)
@@ -182,7 +181,7 @@ def test_the_first_thread_leaves_jobs_for_the_others(tmp_path: Path) -> None:
     loader = ChunkLoader(store.geometry, make, device=CPU, now_s=clock.now_s)
     split = loader.load(KVBlocks(LAYOUT, 4 * NUM_CHUNKS, CPU), _jobs(store, 6))
     loader.close()
-    assert max(backend.most_in_flight for backend in backends) <= 2
+    assert max(backend.max_in_flight for backend in backends) <= 2
     assert split.queue_depth == 24
 
 
@@ -279,11 +278,17 @@ def test_the_job_of_fio_for_a_series_keeps_as_many_reads_in_flight(tmp_path: Pat
     spec = LoadSpec(backend=backend, preset="sglang-layer-first")
     setup = resolve_plan(Plan(model="qwen3-8b", loads=(spec,)))
     run = make_run(series=setup.series, model_name=setup.model.name, plan=setup.plan)
-    command = shlex.split(format_job(run, spec.series))
-    assert command[:4] == ["python", "-m", "bench", "fio"]
-    done = call_bench(*command[3:], "--working-set", "64GiB", cwd=tmp_path)
+    reading, settings = reading_of(run, spec.series), setup.series[spec.series].settings
+    command = [
+        *("fio", "--model", "qwen3-8b", "--layout", "sglang-layer-first", "--working-set", "64GiB"),
+        *("--kv-dtype", run.plan.kv_dtype or run.plan.dtype, "--queue-depth", str(reading.in_flight)),
+        "--no-buffered" if reading.direct else "--buffered",
+        *("--engine", "psync" if backend == "posix" else "io_uring"),
+        *(() if backend == "posix" else ("--threads", str(settings["num_threads"]))),
+    ]
+    done = call_bench(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert differences(_as_fio_says(done.stdout, tmp_path), reading_of(run, spec.series)) == ()
+    assert differences(_as_fio_says(done.stdout, tmp_path), reading) == ()
 
 
 class Pool:

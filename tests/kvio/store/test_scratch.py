@@ -288,3 +288,13 @@ def test_a_measuring_process_tells_of_a_lost_file_in_one_line(
     pipe = Pipe(job)
     serve_job(pipe)  # type: ignore[arg-type]
     assert pipe.told == [JobFailed("/mnt/x: Input/output error", refused=refused)]
+
+
+def test_a_scratch_directory_that_became_a_link_does_not_empty_the_links_target(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "precious").touch()
+    with open_scratch(tmp_path) as directory:
+        directory.rename(tmp_path / "moved")
+        directory.symlink_to(target)
+    assert (target / "precious").exists()
