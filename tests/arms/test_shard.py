@@ -78,7 +78,7 @@ def two_ranks() -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, list[AnswerCheck]]:
-    """The right-answer check on each of two ranks, by model; in `mixed up` each loads what the other stored."""
+    """The logits check on each of two ranks, by model; in `mixed up` each loads what the other stored."""
     cases = {
         name: (CONFIGS[name], _geometry(name).layout("float32", 2), False)
         for name in ("qwen3", "qwen3_moe", "deepseek_v2")

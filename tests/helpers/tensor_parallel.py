@@ -103,7 +103,7 @@ class WrongRank:
 def answer(
     raw: dict[str, Any], layout: KVLayout, mixed_up: bool, *, device: torch.device = CPU
 ) -> AnswerCheck:
-    """The right-answer check of this rank's store."""
+    """The logits check of this rank's store."""
     built = build_model(raw, dtype=torch.float32, device=device, seed=3)
     geometry = ChunkGeometry(layout, adapt_preset(find_preset("best"), chunk_tokens=8))
     load = LoadSeries("posix/best", LoadSpec(), geometry, in_flight=1)

@@ -114,7 +114,7 @@ def test_what_was_noticed_of_a_hybrid_by_name_is_said_of_it_and_of_no_load() -> 
     run, samples, analysis = _with_hybrid()
     (curve,) = analysis.hybrids
     series = {**run.series, curve.series: run.series["hostmem/best"].model_copy(update={"arm": "hybrid"})}
-    wrong = Notice(kind="wrong_answer", series=curve.series, detail="the right-answer check fails: by 3")
+    wrong = Notice(kind="wrong_answer", series=curve.series, detail="the logits check fails: by 3")
     unchecked = Notice(kind="answer_unchecked", series="hostmem/best", detail="the preflight had no time")
     run = run.model_copy(update={"series": series, "notices": (wrong, unchecked)})
     assert suspects_of(run, curve) == ("wrong_answer",)

@@ -126,7 +126,7 @@ def _notice_skipped(series: Mapping[str, SeriesInfo]) -> list[Notice]:
 def _notice_unchecked(
     run: RunRecord, series: Mapping[str, SeriesInfo], checks: Mapping[str, Any]
 ) -> list[Notice]:
-    """One for each series that brings bytes in and whose right-answer check the preflight had no time for."""
+    """One for each series that brings bytes in and whose logits check the preflight had no time for."""
     if run.plan.simulation is not None:
         return []
     loading = [
@@ -134,7 +134,7 @@ def _notice_unchecked(
         for name, info in series.items()
         if info.arm in {"load", "hybrid"} and info.skipped is None and _moves_bytes(info)
     ]
-    message = "the preflight had no time for its right-answer check; a longer --budget gives it some"
+    message = "the preflight had no time for its logits check; increase --budget"
     return [
         Notice(kind="answer_unchecked", series=name, detail=message)
         for name in loading

@@ -1,6 +1,6 @@
-"""A model's own KV through the real store and backend: what the right-answer check writes and loads back.
+"""A model's own KV through the real store and backend: what the logits check writes and loads back.
 
-The right-answer check of a sweep: logits after a load against those after recompute, for every way to load.
+The logits check of a sweep: logits after a load against those after recompute, for every way to load.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -249,7 +249,7 @@ def _compare(
     )
     said = "passes" if check.passed else "is blind" if check.blind else "fails"
     message = (
-        f"the right-answer check {said}: logits differ by {check.max_difference:.3g} standard deviations "
+        f"the logits check {said}: logits differ by {check.max_difference:.3g} standard deviations "
         f"({check.tolerance:g} allowed), with rotated chunks by {check.control_difference:.3g}"
     )
     result = {

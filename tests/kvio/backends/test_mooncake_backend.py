@@ -353,7 +353,7 @@ def test_a_store_of_the_runs_own_serves_its_processes_and_ends_with_it(scratch: 
 
 
 def test_a_part_of_a_run_takes_back_the_memory_that_it_gave(scratch: Path) -> None:
-    """As the right-answer check does: what the store is asked for next must not go where nobody is any more."""
+    """As the logits check does: what the store is asked for next must not go where nobody is any more."""
     require_mooncake()
     whole = MooncakePlacement({}, scratch)
     whole.open()

@@ -68,7 +68,7 @@ def test_a_check_made_when_gone_on_with_takes_its_notice_back_and_leaves_those_o
     setup = resolve_plan(
         Plan(model="qwen3-0.6b", dtype="float32", loads=(LoadSpec(), LoadSpec(backend="uring")))
     )
-    wrong = Notice(kind="wrong_answer", series="posix/best", detail="the right-answer check fails: by 3")
+    wrong = Notice(kind="wrong_answer", series="posix/best", detail="the logits check fails: by 3")
     failed = {"answer:posix/best": {"passed": False}}
     begun = note_findings(
         make_run(plan=setup.plan, series=setup.series, checks={}),

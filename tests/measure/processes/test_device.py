@@ -127,7 +127,7 @@ def test_what_the_process_says_is_told_from_its_failure() -> None:
         hear(JobFailed("device cuda: torch sees no GPU here", refused=True))
     with pytest.raises(MeasureError, match="device cuda: killed"):
         hear(JobFailed("killed"))
-    with pytest.raises(PlanError, match=r"within 60 s .* try --device cpu"):
+    with pytest.raises(PlanError, match=r"within 60 s"):
         hear()
 
 
