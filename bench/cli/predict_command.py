@@ -13,7 +13,7 @@ from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.resolve import AUTO, resolve_model
 from bench.cli.options import Catalogue, Json, option, out
 from bench.cli.outputs import Csv, Plot, require_places
-from bench.estimate.fits import EXTRAPOLATE
+from bench.estimate.crossover import EXTRAPOLATE
 from bench.predict.bounded import Bounded
 from bench.predict.machine_spec import MachineSpec, build_model
 from bench.predict.memory_fit import length_notice, memory_notice, memory_of

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from bench.estimate.bandwidth import fixed_by_round
-from bench.estimate.fits import fit_seconds
+from bench.estimate.crossover import fit_seconds
 from bench.estimate.results import Fit
 from bench.estimate.round_curves import RoundCurves, band_of
 from bench.estimate.valid_samples import Medians, Selection, Table, pair_rounds, round_medians

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from bench.estimate.bandwidth import find_sensitivity
-from bench.estimate.crossover import CrossoverReading, decide
-from bench.estimate.fits import describe_disagreement, extrapolate
+from bench.estimate.crossover import CrossoverReading, decide, describe_disagreement, extrapolate
 from bench.estimate.intervals import MIN_ROUNDS_FOR_INTERVAL, MIN_ROUNDS_FOR_MEDIAN
 from bench.estimate.paired_rounds import PairedRounds
 from bench.estimate.results import Crossing, Kind, SweetSpot

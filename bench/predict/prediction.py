@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from bench.estimate.bandwidth import SCALES, break_even_bytes_per_s
-from bench.estimate.fits import format_factor
+from bench.estimate.crossover import format_factor
 from bench.estimate.results import Crossing, Estimate, Kind, Point, SweetSpot, Verdict
 from bench.estimate.sweet_spots import round_up
 from bench.predict.bounded import Pick

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Literal
 
-from bench.estimate.fits import format_factor
+from bench.estimate.crossover import format_factor
 from bench.estimate.results import Point
 from bench.predict.bounded import Pick
 from bench.predict.cost_model import TimeModel

@@ -3,8 +3,15 @@ import math
 import numpy as np
 import pytest
 
-from bench.estimate.crossover import centre_roots, decide, find_crossing
-from bench.estimate.fits import describe_disagreement, extrapolate, fit_crossings, fit_seconds
+from bench.estimate.crossover import (
+    centre_roots,
+    decide,
+    describe_disagreement,
+    extrapolate,
+    find_crossing,
+    fit_crossings,
+    fit_seconds,
+)
 from bench.estimate.results import Crossing, Estimate, Fit
 from bench.estimate.round_curves import RoundCurves, band_of, curve_of
 

@@ -14,7 +14,7 @@ from bench.__main__ import main
 from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.resolve import resolve_model
 from bench.estimate.analysis import analyse
-from bench.estimate.fits import format_factor
+from bench.estimate.crossover import format_factor
 from bench.estimate.results import Analysis
 from bench.predict.bounded import Bounded
 from bench.predict.calibrate import Anchor, CalibrationError, fit_arm

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.estimate.fits import format_factor
+from bench.estimate.crossover import format_factor
 from bench.predict.prediction import answer
 from bench.record.units import MISSING, count_of, format_bytes, format_tokens, printable, round_digits
 from bench.report.figures.reuse_figure import LABELS, WHERE_FASTER, strategy_names
