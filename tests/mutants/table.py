@@ -676,7 +676,7 @@ KVIO = (
         "kvio/loading/transfer.py",
         "        self._slots.settle_all()\n        scatter_s, self._scatter_s",
         "        scatter_s, self._scatter_s",
-        "tests/kvio/loading/test_transfer.py::test_only_a_large_job_waits_for_the_copying_thread",
+        "tests/kvio/loading/test_transfer.py::test_slots_that_were_never_sent_are_free_again_after_finish[host]",
     ),
     Mutation(
         "O_DIRECT is asked for and not used",
