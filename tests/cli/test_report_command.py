@@ -17,6 +17,7 @@ from bench.record.plan import LoadSpec, Plan, PlanError
 from bench.record.run import write_run
 from bench.record.sample import RecordError, Sample
 from bench.record.samples_csv import SampleWriter, read_samples
+from bench.report.text.main_answer import is_sound
 from tests.helpers.scripted_rounds import SilentObserver
 from tests.helpers.sweeps import make_run, make_samples
 
@@ -57,10 +58,10 @@ def test_only_a_complete_run_of_both_arms_without_suspicion_ends_with_0() -> Non
 
     def code(samples: list[Sample], **changes: object) -> int:
         run = make_run(**changes)
-        return _exit_code(run, samples, analyse(run, samples))
+        return _exit_code(run, samples, sound=is_sound(run, samples, analyse(run, samples)))
 
     assert code(samples) == 0
-    assert code(samples, notices=(Notice(code="wrong_answer", message="logits differ"),)) == 3
+    assert code(samples, notices=(Notice(kind="wrong_answer", message="logits differ"),)) == 3
     assert code(samples, checks={"answer:posix/best": {"passed": False}}) == 3
     assert code(samples, state="interrupted") == 1
     for arm in ("recompute", "load"):
