@@ -11,7 +11,7 @@ TRACE ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kvikio peers check test slow bench sweep report doctor predict matrix capacity size longctx reuse notebooks clean
+.PHONY: help setup kvikio peers check test slow mutants bench sweep report doctor predict matrix capacity size longctx reuse notebooks clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -63,6 +63,9 @@ test: $(VENV)/.dev ## Run the test suite. Needs no network and no GPU.
 
 slow: $(VENV)/.dev ## Run the slow tests: whole sweeps, servers, ranks, kill and resume.
 	$(PY) -m pytest -n auto --dist worksteal -m slow $(ARGS)
+
+mutants: $(VENV)/.dev ## each wrong line of tests/mutants/table.py must make its test fail (also in slow)
+	$(PY) -m tests.mutants
 
 bench: $(VENV)/.dev ## Compare our reads with fio, NIXL, vLLM, LMCache; arms with limits.
 	$(PY) -m pytest tests/perf --benchmark-only -o addopts= -p no:cacheprovider $(ARGS)

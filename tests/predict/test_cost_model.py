@@ -64,6 +64,8 @@ def test_recompute_is_operations_over_rates_and_load_is_bytes_over_bandwidth() -
     (attention, _), gemm = prefill_work(LLAMA, 4096).attention[0], prefill_work(LLAMA, 4096).gemm_flops
     assert model.recompute_s(4096) == pytest.approx(gemm / 100e12 + attention / 80e12)
     assert model.transfer_s(4096) == pytest.approx(4095 * 131_072 / 2e9)
+    two = _machine(gemm=100e12, num_gpus=2)
+    assert two.recompute_s(4096) == pytest.approx(model.recompute_s(4096) / 2)
 
 
 def test_a_pass_takes_at_least_the_time_to_read_its_weights() -> None:

@@ -135,6 +135,7 @@ def test_drives_are_the_largest_of_capacity_bandwidth_and_endurance() -> None:
     count = count_drives(drive, **needs)
     assert (count.for_capacity, count.for_bandwidth) == (10, 3.1)
     assert count.for_endurance == pytest.approx(10)
+    assert count_drives(drive, stored_bytes=81e12, read_bytes_per_s=1.0, write_bytes_per_s=1.0).whole == 11
     worn = count_drives(drive, **needs, write_amplification=2.0, occupancy=0.8)
     assert (worn.for_capacity, worn.whole, worn.decided_by) == (12.5, 20, "endurance")
 
