@@ -744,7 +744,7 @@ KVIO = (
     Mutation(
         "KV files are left after a run",
         "kvio/store/scratch.py",
-        "        try:\n            _remove(directory)",
+        "        try:\n            _remove(directory, identity)",
         "        try:\n            pass",
         "tests/kvio/store/test_scratch.py::test_the_directory_is_private_and_gone_after_the_block",
     ),
