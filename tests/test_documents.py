@@ -36,14 +36,6 @@ def test_every_verb_of_the_document_is_shown_at_work() -> None:
     assert {command.split()[0] for command, _ in BLOCKS} == {"capacity", "size", "predict"}
 
 
-def test_the_slip_that_the_text_explains_is_the_one_of_the_tables() -> None:
-    total_bytes = [10_000 * tokens * 327_680 for tokens in (10_000, 100_000)]
-    assert [f"{value / 1e12:.1f}" for value in total_bytes] == ["32.8", "327.7"]
-    assert [f"{value / 2**40:.3g}" for value in total_bytes] == ["29.8", "298"]
-    for figure in ("32.8, 327.7", "29.8, 298", "31.9 and 320"):
-        assert figure in DOC
-
-
 README = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
 
 

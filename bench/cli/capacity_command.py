@@ -11,33 +11,34 @@ from bench.catalog.models.kv_capacity import (
     Cache,
     gpu_table,
     length_table,
+    model_table,
     require_weight_bits,
     room_table,
     token_table,
     users_table,
 )
-from bench.catalog.models.resolve import AUTO, resolve_model
-from bench.catalog.models.talk import CONTEXTS, LENGTHS, USERS, talk_tables
+from bench.catalog.models.resolve import AUTO, read_catalogue, resolve_model
 from bench.cli.options import Catalogue, Json, given_flags, option, require_unused
 from bench.cli.outputs import Csv, Plot, require_places, show_tables
 from bench.record.units import parse_bytes
-from bench.record.validate import InputError, join_counts, parse_counts, parsed, require_share
+from bench.record.validate import InputError, parse_counts, parsed, require_share
 from bench.report.figures.sizing_figure import write_capacity_figure
 from bench.report.text.capacity_text import capacity_text
 
-SHOWN_ALIKE = {"csv", "plot", "as_json"}  # options that also the talk's tables take
+OF_THE_LIST = {"csv", "as_json"}  # options that the list of models takes
 
 
 def capacity(
     context: typer.Context,
     model: Annotated[
-        str | None, option("catalogue key, config.json or hub name; several with commas")
+        str | None,
+        option("catalogue key, config.json or hub name; several with commas; none: list the catalogue"),
     ] = None,
-    users: Annotated[str, option("numbers of users, with commas")] = join_counts(USERS),
-    tokens: Annotated[str, typer.Option("--context", help="tokens of each user, with commas")] = join_counts(
-        CONTEXTS
-    ),
-    lengths: Annotated[str, option("lengths of one sequence, with commas")] = join_counts(LENGTHS),
+    users: Annotated[str, option("numbers of users, with commas")] = "1,100,1000,10000",
+    tokens: Annotated[
+        str, typer.Option("--context", help="tokens of each user, with commas")
+    ] = "10000,100000",
+    lengths: Annotated[str, option("lengths of one sequence, with commas")] = "1000,10000,100000,1000000",
     kv_dtype: Annotated[
         str, option("dtype of the KV cache: bfloat16, float32, fp8 …; auto: the checkpoint's, else bfloat16")
     ] = AUTO,
@@ -56,7 +57,7 @@ def capacity(
     require_places(csv, plot)
     if model is None:
         _refuse_unused(context)
-        tables = talk_tables()
+        tables = {"models": model_table([Cache(model) for model in read_catalogue().values()])}
     else:
         if gpu is None and gpu_memory is None:
             why = "is of a GPU's memory: add --gpu NAME or --gpu-memory 80GB"
@@ -95,9 +96,7 @@ def _find_memory(gpu: str | None, given_bytes: int | None, devices: Devices) -> 
 
 
 def _refuse_unused(context: typer.Context) -> None:
-    """Without a model the talk's figures are shown, and they take no other numbers."""
+    """Stop on options that the list of models does not take."""
     for name, flag in given_flags(context).items():
-        if name not in SHOWN_ALIKE:
-            raise InputError(
-                f"{flag} needs a model; without one the talk's own figures are shown; try --model llama-3.3-70b"
-            )
+        if name not in OF_THE_LIST:
+            raise InputError(f"{flag} needs a model; try --model llama-3.3-70b")

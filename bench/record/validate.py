@@ -1,7 +1,7 @@
 """What people type for a calculation, checked before anything is computed from it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeVar
 
@@ -71,11 +71,6 @@ def parse_counts(name: str, text: str) -> tuple[int, ...]:
     for count in counts:
         require_count(name, count)
     return counts
-
-
-def join_counts(counts: Sequence[int]) -> str:
-    """The text that `parse_counts` reads."""
-    return ",".join(map(str, counts))
 
 
 def parsed(read: Callable[[Given], T], text: Given | None) -> T | None:

@@ -1,4 +1,4 @@
-"""Capacity is arithmetic over a model's dimensions: the talk's figures to the digit, and any other model's."""
+"""Capacity is arithmetic over a model's dimensions: known figures to the digit."""
 
 import json
 import sys
@@ -20,13 +20,13 @@ from bench.catalog.models.kv_capacity import (
     format_states,
     gpu_table,
     length_table,
+    model_table,
     most_tokens,
     room_table,
     token_table,
     users_table,
 )
 from bench.catalog.models.resolve import read_catalogue, resolve_model
-from bench.catalog.models.talk import talk_gpu, talk_table, talk_tables
 from bench.record.validate import InputError, parse_counts
 from bench.report.figures.sizing_figure import write_capacity_figure
 from bench.report.text.capacity_text import capacity_text, format_both
@@ -45,6 +45,18 @@ def _cache(key: str, kv_dtype: str = "bfloat16", tensor_parallel: int = 1) -> Ca
     return Cache(resolve_model(key), kv_dtype, tensor_parallel)
 
 
+def _tables() -> dict[str, pd.DataFrame]:
+    caches, contexts = [_cache("llama-3.3-70b")], (10_000, 100_000)
+    return {
+        "models": model_table(caches),
+        "bytes_per_token": token_table(caches, 100_000),
+        "lengths": length_table(caches, (1_000, 10_000)),
+        "users": users_table(caches, (1, 10_000), contexts),
+        "room": room_table(caches, 10**12, contexts),
+        "gpu": gpu_table([_cache("llama-2-13b")], 40 * 10**9, contexts),
+    }
+
+
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
@@ -54,7 +66,7 @@ def _cache(key: str, kv_dtype: str = "bfloat16", tensor_parallel: int = 1) -> Ca
         ("llama-2-13b", 819_200),
     ],
 )
-def test_the_bytes_of_a_token_are_those_of_the_talk(key: str, expected: int) -> None:
+def test_the_bytes_of_a_token_follow_from_its_dimensions(key: str, expected: int) -> None:
     assert token_table([_cache(key)], 1)["kv_bytes_per_token"].tolist() == [expected]
 
 
@@ -81,15 +93,6 @@ def test_ten_thousand_users_of_the_70b_model_need_32_8_and_327_7_decimal_terabyt
     ]
 
 
-def test_the_slip_of_the_talk_is_repeated_from_its_own_arithmetic() -> None:
-    table = talk_table()
-    slips = table[table["as_printed"].notna()]
-    assert slips["printed"].tolist() == [31.9, 320.0]
-    assert [round(value, 1) for value in slips["as_printed"]] == [31.9, 320.0]
-    assert slips["value"].tolist() == [32.768, 327.68]
-    assert all("divided by 1024" in remark for remark in slips["remark"])
-
-
 def test_a_terabyte_holds_three_million_tokens_of_320_kib() -> None:
     layout = _cache("llama-3.3-70b").whole
     assert (layout.bytes_per_token, most_tokens(layout, 10**12)) == (320 * 1024, 3_051_757)
@@ -97,7 +100,7 @@ def test_a_terabyte_holds_three_million_tokens_of_320_kib() -> None:
 
 
 def test_a_13b_model_leaves_30_percent_of_an_a100_with_40_gb() -> None:
-    gpu = talk_gpu()
+    gpu = divide_gpu_memory(_cache("llama-2-13b"), 40 * 10**9, reserve_share=0.05)
     assert gpu.weight_bytes == 2 * 13_015_864_320
     assert (round(gpu.weight_share, 4), round(gpu.kv_share, 4)) == (0.6508, 0.2992)
     assert round(1 - gpu.weight_share, 3) == 0.349
@@ -204,13 +207,13 @@ def test_counts_that_are_no_whole_numbers_are_refused(text: str) -> None:
 
 
 def test_all_tables_say_that_they_are_arithmetic() -> None:
-    tables = talk_tables()
+    tables = _tables()
     assert {origin for frame in tables.values() for origin in frame["origin"]} == {"arithmetic"}
     assert capacity_text(tables).count("(arithmetic") == len(tables)
 
 
 def test_tables_are_written_as_a_folder_or_as_one_file(tmp_path) -> None:  # noqa: ANN001
-    tables = talk_tables()
+    tables = _tables()
     names = {path.name for path in write_tables(tmp_path / "all", tables)}
     assert names == {f"{name}.csv" for name in tables}
     (one,) = write_tables(tmp_path / "one.csv", tables)
@@ -218,14 +221,14 @@ def test_tables_are_written_as_a_folder_or_as_one_file(tmp_path) -> None:  # noq
     assert frame["table"].unique().tolist() == list(tables)
     users = pd.read_csv(tmp_path / "all" / "users.csv")
     assert users["kv_bytes"].tolist()[-1] == 327_680_000_000_000
-    assert json.loads(json.dumps(records(tables["talk"])))[0]["printed"] is None
+    assert json.loads(json.dumps(records(tables["room"])))[0]["users"] == 305
 
 
 @pytest.mark.parametrize("form", ["png", "svg"])
 def test_the_figure_is_written_and_the_same_every_time(form: str, tmp_path) -> None:  # noqa: ANN001
     paths = [tmp_path / f"{name}.{form}" for name in ("a", "b")]
     for path in paths:
-        write_capacity_figure(path, talk_tables())
+        write_capacity_figure(path, _tables())
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert paths[0].read_bytes()[:5] in {b"\x89PNG\r", b"<?xml"}
 

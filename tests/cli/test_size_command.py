@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from bench.catalog.devices.device_catalog import read_devices
-from bench.catalog.models.resolve import resolve_model
+from bench.catalog.models.resolve import read_catalogue, resolve_model
 from bench.predict.machine_spec import MachineSpec, build_model
 from tests.helpers.commands import ROOT, call_bench
 
@@ -39,6 +39,17 @@ def test_capacity_answers_for_a_model_as_json(run: Run) -> None:
     assert [row["kv_bytes"] for row in tables["users"]] == [32_768_000_000_000, 327_680_000_000_000]
     assert [row["users"] for row in tables["room"]] == [610, 61]
     assert "gpu" not in tables
+
+
+def test_capacity_without_a_model_lists_the_catalogue(run: Run) -> None:
+    code, out, _ = run("capacity --json")
+    found = {row["model"]: row for row in json.loads(out)["models"]}
+    assert code == 0
+    assert set(found) == set(read_catalogue())
+    assert (found["llama-3.3-70b"]["kv_bytes_per_token"], found["llama-3.3-70b"]["context_tokens"]) == (
+        327_680,
+        131_072,
+    )
 
 
 def test_capacity_takes_the_memory_of_a_gpu_from_the_catalogue(run: Run) -> None:
@@ -122,7 +133,7 @@ def test_capacity_answers_for_a_configuration_file(run: Run, tmp_path: Path) -> 
 
 
 def test_tables_and_figures_go_where_they_were_asked_for(run: Run, tmp_path: Path) -> None:
-    for verb in ("capacity", WHOLE):
+    for verb in ("capacity --model qwen3-8b", WHOLE):
         code, out, _ = run(f"{verb} --csv {tmp_path}/all.csv --plot {tmp_path}/figure.svg")
         assert code == 0
         assert out.splitlines()[-2:] == [f"{tmp_path}/all.csv", f"{tmp_path}/figure.svg"]
@@ -225,7 +236,8 @@ def test_a_drive_given_by_hand_wins_over_the_catalogue(run: Run) -> None:
             "predict machine --model qwen3-8b --gpu H100 --ssd dram --catalogue no.toml",
             "no.toml: No such file",
         ),
-        ("capacity --plot x.gif", ".png or .svg"),
+        ("capacity --plot x.svg", "--plot needs a model"),
+        ("capacity --model qwen3-8b --plot x.gif", ".png or .svg"),
         ("capacity --csv no/such/place", "no folder"),
         ("size", "--throughput"),
         (

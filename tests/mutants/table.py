@@ -568,7 +568,7 @@ CATALOG = (
         "bench/catalog/models/attention.py",
         'for role in ("k", "v"))',
         'for role in ("k",))',
-        "tests/catalog/test_kv_capacity.py::test_the_bytes_of_a_token_are_those_of_the_talk",
+        "tests/catalog/test_kv_capacity.py::test_the_bytes_of_a_token_follow_from_its_dimensions",
     ),
     Mutation(
         "KV heads are not divided among ranks",

@@ -9,9 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.kv_capacity import Cache, gpu_table
 from bench.catalog.models.resolve import resolve_model
-from bench.catalog.models.talk import talk_tables
 from bench.cli.size_command import size
 from bench.predict.curve import MeasuredCurve
 from bench.record.units import count_of
@@ -124,7 +123,7 @@ def test_two_equal_stacks_of_tiers_are_both_seen() -> None:
 def test_the_legend_of_the_gpu_memory_lies_on_no_bar() -> None:
     figure = Figure(layout="constrained")
     axes = figure.subplots()
-    draw_gpu(axes, talk_tables()["gpu"])
+    draw_gpu(axes, gpu_table([LLAMA], 80 * 10**9, [10_000]))
     figure.draw_without_rendering()
     assert _outside(axes)
 

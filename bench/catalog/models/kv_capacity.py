@@ -126,6 +126,21 @@ def token_table(caches: Sequence[Cache], at_tokens: int) -> pd.DataFrame:
     return label(rows)
 
 
+def model_table(caches: Sequence[Cache]) -> pd.DataFrame:
+    """One row per model: its kind of attention, KV bytes of a token and longest context."""
+    rows = [
+        {
+            "model": cache.model.key,
+            "attention_kind": cache.family,
+            "kv_dtype": cache.kv_dtype,
+            "kv_bytes_per_token": cache.whole.bytes_per_token,
+            "context_tokens": cache.model.geometry.max_position_embeddings,
+        }
+        for cache in caches
+    ]
+    return label(rows)
+
+
 def length_table(caches: Sequence[Cache], lengths: Sequence[int]) -> pd.DataFrame:
     """One row per model and length: model, tokens, kv_bytes (once), kv_bytes_on_ranks (all ranks together)."""
     rows = [

@@ -27,24 +27,19 @@ def capacity_text(tables: Tables) -> str:
     return "\n\n".join(DRAWN[name](frame) for name, frame in tables.items())
 
 
-def _talk(frame: pd.DataFrame) -> str:
+def _models(frame: pd.DataFrame) -> str:
     rows = [
         (
-            row["what"],
-            _value(row["value"], row["unit"]),
-            MISSING if row["printed"] is None else _value(row["printed"], row["unit"]),
-            row["remark"],
+            printable(row["model"]),
+            row["attention_kind"],
+            row["kv_dtype"],
+            f"{row['kv_bytes_per_token']:,}",
+            MISSING if row["context_tokens"] is None else format_tokens(row["context_tokens"]),
         )
         for row in records(frame)
     ]
-    table = text_table(
-        "The talk's figures (arithmetic)", ("figure", "right", "talk prints"), [r[:3] for r in rows]
-    )
-    return "\n".join([table, *(f"  {what}: {remark}" for what, _, _, remark in rows if remark)])
-
-
-def _value(value: float, unit: str) -> str:
-    return f"{value:,.0f} {unit}" if value >= 1e5 else f"{value:,.6g} {unit}"
+    headings = ("model", "kind", "KV dtype", "bytes/token", "context")
+    return text_table("Models of the catalogue (arithmetic)", headings, rows)
 
 
 def _tokens(frame: pd.DataFrame) -> str:
@@ -125,7 +120,7 @@ def _most(tokens: int | None) -> str:
 
 
 DRAWN = {
-    "talk": _talk,
+    "models": _models,
     "bytes_per_token": _tokens,
     "lengths": _lengths,
     "users": _users,
