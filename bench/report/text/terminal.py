@@ -105,7 +105,7 @@ def render(
 def plain(shown: RenderableType) -> str:
     """The same as lines of text for logs: no colours, no wrapping, no spaces at the end."""
     text = io.StringIO()
-    Console(file=text, width=LOG_WIDTH, color_system=None).print(shown)
+    Console(file=text, width=LOG_WIDTH, color_system=None, force_jupyter=False).print(shown)
     return "\n".join(line.rstrip() for line in text.getvalue().rstrip("\n").split("\n"))
 
 
