@@ -24,7 +24,7 @@ from kvio.loading.blocks import KVBlocks
 from kvio.loading.loader import ChunkLoader, LoadSplit
 from kvio.loading.read_plan import ChunkRead, by_chunk, collect, plan_jobs, spans_of
 from kvio.protocol import CacheState, KVIOError
-from kvio.store.chunk_store import ChunkStore
+from kvio.store.chunk_store import ChunkStore, VerificationError
 from kvio.store.store_files import Bytes, os_errors_as_store_errors
 
 
@@ -233,6 +233,7 @@ class ChunkReading:
         """
         if not ready.jobs or not self._kind.moves_bytes:
             return None
+        self._require_whole_prefix(ready)
         for chunk_id, jobs in by_chunk(ready.jobs):
             groups = {piece.group for job in jobs for piece in job.pieces if piece.group is not None}
             self._store.require_payload(
@@ -241,6 +242,28 @@ class ChunkReading:
         if ready.state_id is not None:
             self._store.require_state(ready.state_id, state.cpu().numpy())
         return True
+
+    def _require_whole_prefix(self, ready: PreparedRead) -> None:
+        """Stop unless the jobs load every byte that the prefix needs: the prefix decides that, not the plan of reads."""
+        indices = self.geometry.chunks_between(ready.first_token, ready.last_token)
+        read = {job.chunk_id for job in ready.jobs}
+        chunk_ids = ready.chunk_ids[
+            len(ready.chunk_ids) - len(indices) :
+        ]  # a hybrid loads the back of the prefix
+        for index, chunk_id in zip(indices, chunk_ids, strict=True):
+            if chunk_id not in read and any(
+                True for _ in self.geometry.needed_segments(index, ready.last_token)
+            ):
+                raise VerificationError(f"chunk {index} of {ready.last_token} tokens was not read")
+        loaded = sum(
+            len(piece.planes) * piece.num_tokens * piece.token_bytes
+            for job in ready.jobs
+            for piece in job.pieces
+            if piece.group is not None
+        )
+        needed = self.geometry.payload_bytes_between(ready.first_token, ready.last_token)
+        if loaded < needed:
+            raise VerificationError(f"{loaded} of {needed} bytes of {ready.last_token} tokens were loaded")
 
     def _payload(self, jobs: Sequence[ChunkRead], chunk_id: int, blocks: KVBlocks) -> Bytes:
         """The chunk as it arrived; tokens beyond the prefix, which went nowhere, are read from the file."""

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -282,6 +282,28 @@ def test_bytes_that_the_step_overwrites_do_not_verify(make_arm: ArmMaker) -> Non
     arm = make_arm(first_token=step)
     arm.prepare(_case(9))
     with pytest.raises(VerificationError, match="chunk-000000"):
+        arm.run(_case(9))
+
+
+@pytest.mark.parametrize("layout", [LAYOUT, HYBRID], ids=["full", "hybrid"])
+def test_a_plan_that_leaves_out_a_chunk_does_not_verify(make_arm: ArmMaker, layout: KVLayout) -> None:
+    arm = make_arm(layout=layout)
+    arm.prepare(_case(9))
+    ready = arm._prepared
+    assert ready is not None
+    chunks = [job for job in ready.jobs if job.chunk_id is not None]
+    arm._prepared = replace(ready, jobs=tuple(job for job in ready.jobs if job is not chunks[-1]))
+    with pytest.raises(VerificationError, match="chunk"):
+        arm.run(_case(9))
+
+
+def test_jobs_that_copy_nothing_into_the_blocks_do_not_verify(make_arm: ArmMaker) -> None:
+    arm = make_arm()
+    arm.prepare(_case(9))
+    ready = arm._prepared
+    assert ready is not None
+    arm._prepared = replace(ready, jobs=tuple(replace(job, pieces=()) for job in ready.jobs))
+    with pytest.raises(VerificationError, match="0 of"):
         arm.run(_case(9))
 
 

@@ -19,6 +19,13 @@ class Mutation:
 
 ARMS = (
     Mutation(
+        "a load is verified against its own plan of reads",
+        "bench/arms/chunk_reading.py",
+        "        self._require_whole_prefix(ready)\n",
+        "",
+        "tests/arms/test_load.py::test_jobs_that_copy_nothing_into_the_blocks_do_not_verify",
+    ),
+    Mutation(
         "the clock of a load stops before its reads",
         "bench/arms/load.py",
         "start_s = self._now_s()\n        split = self.reading.loader.load(blocks, ready.jobs)\n"
