@@ -76,7 +76,7 @@ def write(
         working_set_bytes=parsed(parse_bytes, working_set) or 0,
         in_flight=None if depth is None else depth.in_flight,
     )
-    print(job.text, end="")
+    out.print(job.text, end="", markup=False)
 
 
 def _spread(

@@ -22,7 +22,7 @@ def model(
     known = resolve_model(name)
     described = describe_model(known, known.choose_kv_dtype(kv_dtype), tensor_parallel=tp)
     if as_json:
-        print(json.dumps(described, indent=1))
+        out.print(json.dumps(described, indent=1), markup=False)
         return
     for key, value in described.items():
         out.print(f"{key:36} {value}", markup=False)

@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,29 +13,18 @@ from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.resolve import AUTO, resolve_model
 from bench.cli.options import Catalogue, Json, option, out
 from bench.cli.outputs import Csv, Plot, require_places
-from bench.estimate.crossover import EXTRAPOLATE
-from bench.predict.bounded import Bounded
-from bench.predict.machine_spec import MachineSpec, build_model
-from bench.predict.memory_fit import length_notice, memory_notice, memory_of
-from bench.predict.prediction import ModelledAnswer, answer, full_attention_points, spread_lengths
-from bench.predict.published import read_rows
-from bench.predict.published_check import check_rows, median_error
-from bench.predict.rates import find_storage_rate
-from bench.predict.sweep_model import fit_sweep
+from bench.record.atomic_write import writing
 from bench.record.plan import PlanError
-from bench.record.run import read_run
-from bench.record.samples_csv import read_samples
 from bench.record.units import parse_rate
 from bench.record.validate import InputError, parsed, require_count
-from bench.report.figures.matrix_figure import write_prediction_figure
-from bench.report.result_files import writing
-from bench.report.text.planning_text import write_tables
-from bench.report.text.prediction_text import answer_tables, answer_text, outcome_lines
 
+if TYPE_CHECKING:
+    from bench.predict.prediction import ModelledAnswer
+
+# The verbs import the model when the options are right: numpy, scipy, pandas and matplotlib take seconds, which --help
+# and usage errors must not cost.
 FAILED = 1
 MIN_TOKENS, MAX_TOKENS = 2, 2**31
-LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072)
-MAX_LENGTH = 131_072
 TOKENS = re.compile(r"(\d{1,12})([kM]?)")
 FACTORS = {"": 1, "k": 1000, "M": 1_000_000}
 
@@ -82,23 +71,18 @@ def machine(
     storages = list(_storages(ssd, bandwidth))
     if not storages:
         raise PlanError("name the storage: --ssd NAME, --bandwidth 10GB/s, or --ssd dram for host memory")
-    known, devices = resolve_model(model), read_devices(catalogue)
-    longest = known.geometry.max_position_embeddings or MAX_LENGTH
-    auto = tuple(n for n in LENGTHS if n <= longest) or (max(longest, MIN_TOKENS),)
-    lengths = _read_lengths(tokens) or auto
-    answers = []
-    for name, rate in storages:
-        storage = None if name is None or name.lower() == "dram" else name
-        spec = MachineSpec(gpu, num_gpus, dtype, kv_dtype, engine, storage=storage, bytes_per_s=rate)
-        cost = build_model(known, spec, devices)
-        found = answer(cost, lengths, chunk_tokens=chunk_tokens, longest=longest)
-        notices = (
-            *found.notices,
-            *length_notice(known.geometry, max(lengths)),
-            *memory_notice(cost, found.searched[1], memory_of(devices, gpu)),
-        )
-        full = full_attention_points(cost, lengths, kv_dtype=known.choose_kv_dtype(kv_dtype))
-        answers.append(replace(found, notices=notices, full_attention=full))
+    lengths = _read_lengths(tokens)
+    from bench.predict.machine_spec import MachineSpec
+    from bench.predict.storage_answers import answer_machine
+
+    answers = answer_machine(
+        resolve_model(model),
+        MachineSpec(gpu, num_gpus, dtype, kv_dtype, engine),
+        read_devices(catalogue),
+        storages=storages,
+        lengths=lengths,
+        chunk_tokens=chunk_tokens,
+    )
     _show(answers, csv=csv, plot=plot, as_json=as_json)
 
 
@@ -118,24 +102,17 @@ def sweep(
     """The model calibrated on a sweep, for other lengths, and for other storage where one is named."""
     require_places(csv, plot)
     require_count("--chunk-tokens", chunk_tokens, most=MAX_TOKENS)
-    devices, run = read_devices(catalogue), read_run(result)
-    geometry = resolve_model(run.plan.model).geometry
-    measured = fit_sweep(run, read_samples(result)[0], geometry, series=series)
-    models = []
-    for name, rate in _storages(ssd, bandwidth):
-        if rate is not None:
-            models.append(measured.with_storage(f"one of {rate / 1e9:g} GB/s", Bounded(rate)))
-        else:
-            known, spread, said = find_storage_rate(devices, name or "")
-            models.append(measured.with_storage(known, spread, *said))
-    lengths = _read_lengths(tokens) or measured.recompute.lengths
-    longest = int(EXTRAPOLATE * measured.measured[1])
-    answers = [
-        answer(one, lengths, chunk_tokens=chunk_tokens, longest=longest, measured=measured.measured)
-        for one in models or [measured]
-    ]
-    said = length_notice(geometry, max(lengths))
-    answers = [replace(found, notices=(*found.notices, *said)) for found in answers]
+    storages, lengths = list(_storages(ssd, bandwidth)), _read_lengths(tokens)
+    from bench.predict.storage_answers import answer_sweep
+
+    answers = answer_sweep(
+        result,
+        read_devices(catalogue),
+        series=series,
+        storages=storages,
+        lengths=lengths,
+        chunk_tokens=chunk_tokens,
+    )
     _show(answers, csv=csv, plot=plot, as_json=as_json)
 
 
@@ -151,6 +128,10 @@ def check(
     names = tuple(name.strip() for name in calibrate.split(",") if name.strip()) if calibrate else ()
     if calibrate is not None and not names:
         raise PlanError("--calibrate names no row: give the ids of at least three rows of one setup")
+    from bench.predict.published import read_rows
+    from bench.predict.published_check import check_rows, median_error
+    from bench.report.text.prediction_text import outcome_lines
+
     outcomes = check_rows(read_rows(rows), read_devices(catalogue), calibrate_on=names)
     out.print("\n".join(outcome_lines(outcomes)), markup=False)
     if median_error(outcomes)[1] == 0:
@@ -178,6 +159,12 @@ def _read_lengths(text: str) -> tuple[int, ...] | None:
     return tuple(sorted({_read_count(part) for part in text.split(",")}))
 
 
+def spread_lengths(shortest: int, longest: int) -> tuple[int, ...]:
+    """Lengths 1, 2, 5, 10 … times `shortest`, and the longest itself."""
+    steps = [int(step * 10**power) for power in range(len(str(longest))) for step in (1, 2, 5)]
+    return (*(shortest * step for step in steps if shortest * step < longest), longest)
+
+
 def _read_count(text: str) -> int:
     found = TOKENS.fullmatch(text.strip())
     if found is None:
@@ -188,7 +175,11 @@ def _read_count(text: str) -> int:
     return count
 
 
-def _show(answers: Sequence[ModelledAnswer], *, csv: Path | None, plot: Path | None, as_json: bool) -> None:
+def _show(answers: Sequence["ModelledAnswer"], *, csv: Path | None, plot: Path | None, as_json: bool) -> None:
+    from bench.report.figures.matrix_figure import write_prediction_figure
+    from bench.report.text.planning_text import write_tables
+    from bench.report.text.prediction_text import answer_tables, answer_text
+
     written = []
     if csv is not None:
         with writing(csv):
@@ -198,7 +189,8 @@ def _show(answers: Sequence[ModelledAnswer], *, csv: Path | None, plot: Path | N
             write_prediction_figure(plot, answers)
         written.append(plot)
     if as_json:
-        print(json.dumps({"modelled": True, "answers": [asdict(found) for found in answers]}, indent=1))
+        shown = {"modelled": True, "answers": [asdict(found) for found in answers]}
+        out.print(json.dumps(shown, indent=1), markup=False)
         return
     out.print("\n\n".join(map(answer_text, answers)), markup=False)
     for path in written:

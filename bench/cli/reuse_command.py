@@ -1,50 +1,20 @@
 """`reuse`: how often a request trace hits a cache of a given size, and what that is worth; modelled."""
 
 from collections.abc import Iterable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
-import pandas as pd
 import typer
 
 from bench.catalog.devices.device_catalog import read_devices
-from bench.catalog.models.kv_capacity import format_states
 from bench.catalog.models.resolve import AUTO
 from bench.cli.options import Catalogue, option, out, require_unused
+from bench.record.atomic_write import writing
+from bench.record.plan import PlanError
 from bench.record.units import parse_rate
 from bench.record.validate import parsed
-from bench.report.figures.reuse_figure import write_reuse_figure
-from bench.report.result_files import write_frame, writing
-from bench.report.text.reuse_text import (
-    beyond_lines,
-    depth_lines,
-    describe_most,
-    describe_prices,
-    describe_trace,
-    hit_lines,
-    saving_lines,
-)
-from bench.reuse.fleet import open_fleet
-from bench.reuse.hit_tables import choose_capacities, depth_table, hit_table
-from bench.reuse.pools import run_here
-from bench.reuse.reuse_prices import Machine, find_fetches, find_prices, find_stored
-from bench.reuse.reuse_scenario import (
-    Question,
-    Routing,
-    Workload,
-    find_instances,
-    format_routing,
-    make_pools,
-    parse_capacities,
-    parse_policies,
-    parse_tiers,
-    read_workload,
-    require_fitting,
-    require_outputs,
-    require_unit,
-)
 
+FIGURE_FORMS = (".png", ".svg", ".pdf")
 SUSPECT = 3
 
 
@@ -106,10 +76,29 @@ def reuse(
     ] = None,
 ) -> None:
     """Hit ratio of a request trace against the capacity of a cache, and what the hits are worth; modelled."""
-    require_outputs(csv, plot)
+    _require_outputs(csv, plot)
     _require_used(context, gpu=gpu, sweep=from_, priced=gpu or from_ or curve, model=model)
     _require_used_workload(context, instances=instances, trace=trace)
-    machine = Machine(model, gpu, ssd, parsed(parse_rate, bandwidth), dtype, kv_dtype, engine)
+    bytes_per_s = parsed(parse_rate, bandwidth)
+    # numpy, pandas and matplotlib take seconds, which --help and usage errors must not cost
+    from bench.catalog.models.kv_capacity import format_states
+    from bench.report.figures.reuse_figure import write_reuse_figure
+    from bench.report.result_files import write_frame
+    from bench.report.text.reuse_text import answer_lines, describe_trace
+    from bench.reuse.hit_tables import simulate_question
+    from bench.reuse.reuse_prices import Machine, find_prices, find_stored
+    from bench.reuse.reuse_scenario import (
+        Question,
+        Routing,
+        parse_capacities,
+        parse_policies,
+        parse_tiers,
+        read_workload,
+        require_fitting,
+        require_unit,
+    )
+
+    machine = Machine(model, gpu, ssd, bytes_per_s, dtype, kv_dtype, engine)
     prices = find_prices(from_, curve, machine, read_devices(catalogue), series=series, num_gpus=gpus)
     stored = find_stored(model, bytes_per_token, kv_dtype=kv_dtype, sweep=from_, num_gpus=gpus)
     question = Question(
@@ -124,21 +113,31 @@ def reuse(
     )
     require_fitting(question, plot, is_made_up=generate is not None)
     workload = read_workload(trace, generate, block_tokens=block_tokens, merge=merge, skip_bad=skip_bad)
-    _format_message([describe_trace(workload.trace, workload.name)])
-    table = _show_tiers(question, workload) if question.tiers else _show_capacities(question, workload)
-    _format_message(
-        f"notice: {notice}" for notice in (*workload.trace.notices, *format_states(stored.states))
-    )
+    _print([describe_trace(workload.trace, workload.name)])
+    table = simulate_question(question, workload)
+    _print(answer_lines(table, question, workload.trace))
+    _print(f"notice: {notice}" for notice in (*workload.trace.notices, *format_states(stored.states)))
     if csv is not None:
         with writing(csv):
             write_frame(csv, table.assign(origin=table.attrs["origin"]))
-        _format_message([str(csv)])
+        _print([str(csv)])
     if plot is not None:
         with writing(plot):
             write_reuse_figure(plot, table, question.prices)
-        _format_message([str(plot)])
+        _print([str(plot)])
     if question.prices is not None and not question.prices.conclusive:
         raise typer.Exit(SUSPECT)
+
+
+def _require_outputs(csv: Path | None, plot: Path | None) -> None:
+    """Stop before the work when an output has nowhere to go, or a form that is not known."""
+    for path in (csv, plot):
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise PlanError(
+                f"{path}: cannot be written there: its folder is missing, or it is a folder itself"
+            )
+    if plot is not None and plot.suffix not in FIGURE_FORMS:
+        raise PlanError(f"--plot {plot}: the name must end in one of {', '.join(FIGURE_FORMS)}")
 
 
 def _require_used(
@@ -168,44 +167,6 @@ def _require_used_workload(context: typer.Context, *, instances: int, trace: Pat
         require_unused(context, ("skip_bad",), "is of a trace in a file: name one")
 
 
-def _format_message(lines: Iterable[str]) -> None:
+def _print(lines: Iterable[str]) -> None:
     for line in lines:
         out.print(line, markup=False)
-
-
-def _show_capacities(question: Question, workload: Workload) -> pd.DataFrame:
-    """Print hit ratios, and savings where there are prices; the table."""
-    trace, routing = workload.trace, question.routing
-    with nullcontext(run_here) if question.fleet is None else open_fleet(question.fleet) as run:
-        table = hit_table(
-            trace,
-            question.capacities_tokens or choose_capacities(trace),
-            question.policies,
-            unit=question.unit,
-            pools=make_pools(trace, find_instances(workload, routing), routing.num_instances),
-            prices=question.prices,
-            run=run,
-        )
-    _format_message(format_routing(routing, tiers=False))
-    _format_message([*describe_most(table), "", *hit_lines(table, question.stored.per_token)])
-    if question.prices is not None:
-        _format_message(["", *saving_lines(table, question.prices), *beyond_lines(question.prices, trace)])
-    return table
-
-
-def _show_tiers(question: Question, workload: Workload) -> pd.DataFrame:
-    """Print what each further tier adds, per round for made-up conversations; the table."""
-    prices = question.prices
-    table = depth_table(
-        workload.trace,
-        [tier for tier, _ in question.tiers],
-        rounds=workload.rounds,
-        instances=find_instances(workload, question.routing),
-        curves=None if prices is None else prices.curves,
-        fetches_s=find_fetches(question.tiers, prices, question.stored),
-    )
-    _format_message(format_routing(question.routing, tiers=True))
-    _format_message([*describe_most(table), "", *depth_lines(table, question.stored.per_token)])
-    if prices is not None:
-        _format_message(["", *describe_prices(table, prices), *beyond_lines(prices, workload.trace)])
-    return table

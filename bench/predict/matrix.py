@@ -223,3 +223,36 @@ def trace_bandwidth(cost: CostModel, model: str, device: str, *, longest: int) -
         if rate is not None and unlimited < cost.recompute_s(n) - fixed_s:
             found[n] = rate
     return BandwidthCurve(model, device, tuple(found), tuple(found.values()))
+
+
+def trace_curves(
+    models: Sequence[str], gpus: Sequence[str], devices: Devices, *, dtype: str
+) -> tuple[list[BandwidthCurve], list[str]]:
+    """A curve for each model on each GPU, and the reasons of those that there cannot be."""
+    curves, left_out = [], []
+    for key in models:
+        model = resolve_model(key)
+        for gpu in gpus:
+            weights = choose_dtype(model, gpu, devices, dtype)
+            ranks = choose_ranks(model, gpu, devices, weights)
+            if ranks is None:
+                left_out.append(format_no_ranks(model, gpu, devices, weights))
+                continue
+            try:
+                cost = build_model(model, MachineSpec(gpu, ranks, dtype=weights, bytes_per_s=1e9), devices)
+            except CatalogError as error:
+                left_out.append(str(error))
+                continue
+            device = gpu if ranks == 1 else f"{ranks}x {gpu}"
+            longest = model.geometry.max_position_embeddings or MAX_LENGTH
+            curves.append(replace(trace_bandwidth(cost, key, device, longest=longest), dtype=weights))
+    return curves, left_out
+
+
+def read_rates(devices: Devices) -> dict[str, float]:
+    """Read rates of the drives whose rate is known, in bytes per second."""
+    return {
+        ssd.key: find_storage_rate(devices, ssd.key)[1].value
+        for ssd in devices.ssds.values()
+        if ssd.read_bytes_per_s or ssd.measured_read_bytes_per_s
+    }

@@ -62,12 +62,6 @@ def answer(
     return ModelledAnswer(model.label, points, marked, searched, notices, chunk_tokens)
 
 
-def spread_lengths(shortest: int, longest: int) -> tuple[int, ...]:
-    """Lengths 1, 2, 5, 10 … times `shortest`, and the longest itself."""
-    steps = [int(step * 10**power) for power in range(len(str(longest))) for step in (1, 2, 5)]
-    return (*(shortest * step for step in steps if shortest * step < longest), longest)
-
-
 def full_attention_points(cost: CostModel, lengths: Sequence[int], *, kv_dtype: str) -> tuple[Point, ...]:
     """Both arms as if every layer attended to all tokens; empty where every layer does."""
     geometry = cost.geometry.with_full_attention()

@@ -5,11 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kvio.errors import FailedError
+from kvio.errors import FailedError, UserError
+
+FIGURE_FORMS = (".png", ".svg")
 
 
 class WriteError(FailedError):
     """A result folder cannot be written, or no more."""
+
+
+class PlaceError(UserError, ValueError):
+    """A file or folder that cannot be written, and why."""
 
 
 @contextmanager
@@ -23,6 +29,44 @@ def writing_results(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise WriteError(f"cannot write results: {folder}: {error.strerror or error}") from None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What is written to `path` inside this is written, or refused in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise PlaceError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def require_figure_name(path: Path) -> None:
+    """Stop on a file name that is not .png or .svg, or whose folder is not there.
+
+    Raises:
+        PlaceError: says which of the two.
+    """
+    if path.suffix not in FIGURE_FORMS:
+        raise PlaceError(f"{path}: a figure is written as .png or .svg; try {path.stem or 'figure'}.png")
+    _require_file_place(path)
+
+
+def require_csv_place(path: Path) -> None:
+    """Stop on a place where neither a .csv file nor a folder of them can be.
+
+    Raises:
+        PlaceError: says why.
+    """
+    if path.suffix != ".csv" and path.exists() and not path.is_dir():
+        raise PlaceError(f"{path}: is a file; name a folder, or a file that ends in .csv")
+    _require_file_place(path, folder_allowed=path.suffix != ".csv")
+
+
+def _require_file_place(path: Path, *, folder_allowed: bool = False) -> None:
+    if not path.parent.is_dir():
+        raise PlaceError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.is_dir() and not folder_allowed:
+        raise PlaceError(f"{path}: is a folder, not a {path.suffix} file")
 
 
 def write_text_safely(path: Path, text: str) -> None:

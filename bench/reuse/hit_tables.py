@@ -4,13 +4,17 @@ Hit ratio against capacity, for policies and pools, and what the hits are worth;
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
 
 from bench.predict.curve import Curve, FloatArray
 from bench.reuse.eviction import ORIGIN, most_hit_tokens, require_policy
+from bench.reuse.fleet import open_fleet
 from bench.reuse.pools import Pool, PoolJob, Runner, join_parts, pool_jobs, run_here, shared_pool
+from bench.reuse.reuse_prices import find_fetches
+from bench.reuse.reuse_scenario import Question, Workload, find_instances, make_pools
 from bench.reuse.savings import CostCurves, HitPrices, finish_seconds, outside_range, price_hits
 from bench.reuse.tier_hits import CacheTier, TierHits, simulate_tiers
 from bench.reuse.trace import IntArray, Trace, Unit
@@ -185,3 +189,28 @@ def _by_round(requests: pd.DataFrame, seconds: list[str]) -> pd.DataFrame:
         }
     )
     return found.join(groups[seconds].mean() if seconds else found[[]]).reset_index()
+
+
+def simulate_question(question: Question, workload: Workload) -> pd.DataFrame:
+    """Hits by capacity, or by tier where tiers are asked for; with savings where there are prices."""
+    trace, prices = workload.trace, question.prices
+    instances = find_instances(workload, question.routing)
+    if question.tiers:
+        return depth_table(
+            trace,
+            [tier for tier, _ in question.tiers],
+            rounds=workload.rounds,
+            instances=instances,
+            curves=None if prices is None else prices.curves,
+            fetches_s=find_fetches(question.tiers, prices, question.stored),
+        )
+    with nullcontext(run_here) if question.fleet is None else open_fleet(question.fleet) as run:
+        return hit_table(
+            trace,
+            question.capacities_tokens or choose_capacities(trace),
+            question.policies,
+            unit=question.unit,
+            pools=make_pools(trace, instances, question.routing.num_instances),
+            prices=prices,
+            run=run,
+        )

@@ -3,7 +3,7 @@
 What `reuse` simulates: a trace from a file or made-up conversations, and where their requests go.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -27,7 +27,6 @@ from bench.reuse.savings import HitPrices
 from bench.reuse.tier_hits import CacheTier, WritePolicy, require_tiers
 from bench.reuse.trace import IntArray, Trace, Unit, merge_blocks, read_trace
 
-FIGURE_FORMS = (".png", ".svg", ".pdf")
 MAX_INSTANCES = 100_000
 
 
@@ -160,17 +159,6 @@ def parse_tier(text: str, kv_bytes_per_token: float | None) -> TieredRate:
     return CacheTier(name.strip(), capacity_tokens, write, shared), rate
 
 
-def require_outputs(csv: Path | None, plot: Path | None) -> None:
-    """Stop before the work when an output has nowhere to go, or a form that is not known."""
-    for path in (csv, plot):
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise PlanError(
-                f"{path}: cannot be written there: its folder is missing, or it is a folder itself"
-            )
-    if plot is not None and plot.suffix not in FIGURE_FORMS:
-        raise PlanError(f"--plot {plot}: the name must end in one of {', '.join(FIGURE_FORMS)}")
-
-
 WORKLOAD_NAMES = {
     "users": "num_users",
     "rounds": "num_rounds",
@@ -267,10 +255,3 @@ def make_pools(trace: Trace, instances: IntArray | None, num_instances: int) -> 
     if instances is None:
         return (shared_pool(trace),)
     return shared_pool(trace), pool_per_instance(trace, instances, num_instances)
-
-
-def format_routing(routing: Routing, *, tiers: bool) -> Iterator[str]:
-    """How requests reach instances, when there are several."""
-    whose = "of each instance, or of the one pool when shared" if tiers else "of all together"
-    if routing.num_instances > 1:
-        yield f"{routing.num_instances} instances, routed by {routing.route}; a capacity is that {whose}"

@@ -135,10 +135,33 @@ def test_a_width_of_0_columns_is_as_none(tmp_path: Path) -> None:
     assert b"--data-dir" in finished.stdout
 
 
-LIGHT_VERBS = ("doctor", "sweep", "report", "compare", "fio", "fio compare", "model")
+LIGHT_VERBS = (
+    "doctor",
+    "sweep",
+    "report",
+    "compare",
+    "fio",
+    "fio compare",
+    "model",
+    "predict",
+    "predict machine",
+    "predict sweep",
+    "predict check",
+    "matrix",
+    "reuse",
+)
+USAGE_ERRORS = (
+    "sweep --tokns",
+    "sweep --budget soon",
+    "predict machine --model qwen3-8b --gpu H100",
+    "predict sweep nowhere --tokens soon",
+    "matrix --models ,",
+    "reuse --csv nowhere/hits.csv",
+    "reuse --skip-bad",
+)
 
 
-@pytest.mark.parametrize("arguments", ["", *LIGHT_VERBS, "sweep --tokns", "sweep --budget soon"])
+@pytest.mark.parametrize("arguments", ["", *LIGHT_VERBS, *USAGE_ERRORS])
 def test_help_and_usage_errors_load_no_heavy_library(arguments: str, tmp_path: Path) -> None:
     asked = [*arguments.split(), *(["--help"] if "--" not in arguments else [])]
     script = (

@@ -9,11 +9,11 @@ import pytest
 from bench.__main__ import main
 from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.resolve import resolve_model
-from bench.cli.matrix_command import _measured
 from bench.estimate.analysis import analyse
 from bench.estimate.results import choose_series, fullest_series
 from bench.predict.calibrate import CalibrationError
 from bench.predict.sweep_model import fit_sweep, usable_points
+from bench.report.matrix_files import read_measured
 from bench.sizing.size_basis import read_basis
 from tests.helpers.sweeps import make_run
 from tests.helpers.tier_sweeps import Way, make_tier_run, make_tier_samples, write_sweep
@@ -92,7 +92,7 @@ def test_the_matrix_has_a_cell_for_each_way_to_load_by_what_it_loads_from(tmp_pa
     ways = (*WAYS, other)
     run = make_tier_run(ways, tensor_parallel=2)
     write_sweep(tmp_path / "qwen3-8b" / "machine" / "run", run, make_tier_samples(ways))
-    cells, _ = _measured(tmp_path)
+    cells, _ = read_measured(tmp_path)
     name = make_run().storage["name"]
     assert [cell.storage for cell in cells] == ["host memory", f"{name} (posix/best)", f"{name} (uring/best)"]
     assert {cell.num_gpus for cell in cells} == {2}

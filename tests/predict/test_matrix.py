@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from bench.catalog.devices.device_catalog import Devices, read_devices
 from bench.catalog.models.fields import CatalogError
 from bench.catalog.models.resolve import describe_config, read_catalogue, resolve_model
-from bench.cli.matrix_command import CURVE_COLUMNS, matrix
+from bench.cli.matrix_command import matrix
 from bench.estimate.results import Crossing, Estimate, SweetSpot
 from bench.predict.bounded import Bounded
 from bench.predict.machine_spec import MachineSpec, build_model
@@ -28,13 +28,14 @@ from bench.predict.matrix import (
     with_spot,
 )
 from bench.predict.prediction import answer, find_whole, gap_whole
+from bench.record.atomic_write import PlaceError
 from bench.record.notices import Notice
 from bench.record.plan import PlanError
 from bench.record.run import write_run
 from bench.record.samples_csv import SampleWriter
 from bench.record.units import round_digits
 from bench.report.figures.matrix_figure import count_missing, draw_curves, draw_matrix, format_cell
-from bench.report.result_files import PlaceError
+from bench.report.matrix_files import CURVE_COLUMNS
 from tests.helpers.commands import ROOT
 from tests.helpers.sweeps import make_run, make_samples
 from tests.helpers.tiny_configs import TINY_CONFIGS

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bench.catalog.devices.device_catalog import read_devices
 from bench.catalog.models.kv_capacity import RESERVE_SHARE, Cache, divide_gpu_memory
 from bench.catalog.models.resolve import resolve_model
-from bench.cli.predict_command import predict
+from bench.cli.predict_command import predict, spread_lengths
 from bench.estimate.results import Estimate
 from bench.predict.cost_model import CostModel
 from bench.predict.machine_spec import MachineSpec, build_model
@@ -28,7 +28,6 @@ from bench.predict.prediction import (
     find_whole,
     full_attention_points,
     point_at,
-    spread_lengths,
 )
 from bench.report.figures.matrix_figure import draw_arms
 from bench.report.text.prediction_text import answer_tables, answer_text

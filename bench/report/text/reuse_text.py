@@ -12,6 +12,7 @@ from bench.record.units import MISSING, count_of, format_bytes, format_tokens, p
 from bench.report.figures.reuse_figure import LABELS, WHERE_FASTER, strategy_names
 from bench.report.text.format import format_seconds_estimate
 from bench.report.text.terminal import align
+from bench.reuse.reuse_scenario import Question, Routing
 from bench.reuse.savings import HitPrices
 from bench.reuse.trace import Trace
 
@@ -31,6 +32,25 @@ def describe_trace(trace: Trace, name: str) -> str:
         f" {count_of(len(trace.ids), 'block')} of {count_of(trace.block_tokens, 'token')}"
         f" ({format_tokens(trace.num_ids)} different)"
     )
+
+
+def answer_lines(table: pd.DataFrame, question: Question, trace: Trace) -> Iterator[str]:
+    """Hits by capacity or tier, and what they are worth where there are prices."""
+    prices, per_token = question.prices, question.stored.per_token
+    yield from _format_routing(question.routing, tiers=bool(question.tiers))
+    yield from (*describe_most(table), "")
+    yield from depth_lines(table, per_token) if question.tiers else hit_lines(table, per_token)
+    if prices is not None:
+        yield ""
+        yield from describe_prices(table, prices) if question.tiers else saving_lines(table, prices)
+        yield from beyond_lines(prices, trace)
+
+
+def _format_routing(routing: Routing, *, tiers: bool) -> Iterator[str]:
+    """How requests reach instances, when there are several."""
+    whose = "of each instance, or of the one pool when shared" if tiers else "of all together"
+    if routing.num_instances > 1:
+        yield f"{routing.num_instances} instances, routed by {routing.route}; a capacity is that {whose}"
 
 
 def describe_most(table: pd.DataFrame) -> Iterator[str]:

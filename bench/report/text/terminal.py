@@ -115,7 +115,7 @@ def align(rows: Sequence[Sequence[str]], left_columns: Collection[int] = ()) -> 
 
 
 _stdout = StandardOutput()
-out = StdoutConsole(file=_stdout, soft_wrap=True, highlight=False)  # type: ignore[arg-type]
+out = StdoutConsole(file=_stdout, soft_wrap=True, highlight=False, emoji=False)  # type: ignore[arg-type]
 
 
 def open_streams() -> None:
