@@ -61,6 +61,16 @@ class Trace:
         return len(self.input_tokens)
 
     @property
+    def span_s(self) -> float:
+        """Seconds from the earliest to the latest request, whatever their order in the file."""
+        return float(self.timestamps_s.max() - self.timestamps_s.min())
+
+    @property
+    def requests_per_s(self) -> float | None:
+        """Gaps between requests over the span; None where all come at once."""
+        return (self.num_requests - 1) / self.span_s if self.span_s > 0 else None
+
+    @property
     def num_ids(self) -> int:
         """Distinct blocks."""
         return int(self.ids.max()) + 1 if len(self.ids) else 0

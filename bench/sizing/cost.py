@@ -64,8 +64,8 @@ def _reuses(sizing: Sizing) -> tuple[float, str]:
         return sizing.prices.reuses_per_day, "as given"
     if sizing.stored_bytes is None:
         raise InputError(
-            "how often a stored token is reused is not known: give --reuse-per-day, or the capacity with"
-            " --capacity or --retention"
+            "how often a stored token is reused is not known: give prices.reuse_per_day, store.capacity or"
+            " store.retention"
         )
     demand = sizing.demand
     tokens = sizing.stored_bytes / demand.token_bytes

@@ -8,13 +8,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bench.catalog.models.geometry import Geometry
-from bench.catalog.models.kv_capacity import Cache
+from bench.catalog.models.kv_capacity import Cache, format_states
 from bench.predict.curve import MeasuredCurve
-from bench.record.validate import InputError, require_count, require_positive, require_share
+from bench.record.units import count_of, format_duration, round_digits
+from bench.record.validate import InputError, parsed, require_count, require_positive, require_share
+from bench.reuse.eviction import capacity_in_tokens, require_policy, simulate
+from bench.reuse.trace import Trace, read_trace
+from bench.sizing.size_scenario import AskedRequests, StoreSpec, TraceRequests
 
 # work to prefill a prompt of the first number of tokens, the second number of which are in place
 Work = Callable[[int, int], float]
 Request = tuple[int, int]  # tokens of the prompt, tokens of it that are found
+MILLISECONDS = 1e3  # in a second; a rate is as many times too high where timestamps are really in seconds
+MAX_TOKENS_PER_S = 1e6  # prompt tokens, more than a hundred GPUs prefill
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,78 @@ def find_demand(
         token_bytes=cache.token_bytes,
         state_bytes=cache.state_bytes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestList:
+    """The requests to size for, the trace that they are of, and how their hits were found."""
+
+    listed: list[Request]
+    trace: Trace | None = None
+    hits_how: tuple[str, ...] = ()
+
+
+def list_requests(asked: AskedRequests, cache: Cache, capacity_bytes: int | None) -> RequestList:
+    """One mean request, or those of a trace against a cache of `capacity_bytes`.
+
+    Raises:
+        InputError: a trace that cannot be read, or a figure out of its range.
+    """
+    if not isinstance(asked, TraceRequests):
+        return RequestList([mean_request(asked.input_tokens, asked.hit_ratio)])
+    if not asked.trace.exists():
+        raise InputError(f"{asked.trace}: no such file; a trace in Mooncake's format is needed")
+    if asked.block_tokens < 1:
+        raise InputError(f"requests.block_tokens must be at least 1, not {asked.block_tokens}")
+    trace = read_trace(asked.trace, asked.block_tokens, skip_bad=asked.skip_bad)
+    tokens = parsed(lambda size: capacity_in_tokens(size, cache.token_bytes), capacity_bytes) or 0
+    policy = parsed(require_policy, asked.policy) or "lru"
+    hits = simulate(trace, policy, capacities_tokens=[tokens])[0]
+    listed = list(zip(trace.input_tokens.tolist(), hits.tolist(), strict=True))
+    requests = count_of(trace.num_requests, "request")
+    simulated = f"{asked.policy} over {asked.trace.name}, {requests}, from a cold start"
+    return RequestList(listed, trace, (simulated, *trace.notices, *format_states(cache.state_bytes)))
+
+
+def find_rate(asked: AskedRequests, requests: RequestList) -> tuple[float, str]:
+    """Requests per second as given, from prompt tokens per second, or the trace's own; and its formula.
+
+    Raises:
+        InputError: none is known.
+    """
+    if asked.per_s is not None:
+        return asked.per_s, ""
+    if asked.target is not None:
+        require_positive("target", asked.target, unit="tokens/s")
+        total_tokens = sum(tokens for tokens, _ in requests.listed)
+        return asked.target * len(requests.listed) / total_tokens, ""
+    rate = None if requests.trace is None else requests.trace.requests_per_s
+    if requests.trace is None or rate is None:
+        raise InputError("the rate is not known: give requests.per_s or requests.target (prompt tokens/s)")
+    return rate, _format_own_rate(requests.trace, rate)
+
+
+def _format_own_rate(trace: Trace, rate_per_s: float) -> str:
+    gaps = count_of(trace.num_requests - 1, "gap")
+    how = f"the trace's own: {gaps} between requests in {format_duration(trace.span_s)}"
+    tokens_per_s = rate_per_s * float(trace.input_tokens.mean())
+    if tokens_per_s <= MAX_TOKENS_PER_S:
+        return how
+    seconds = format_duration(trace.span_s * MILLISECONDS)
+    return (
+        f"{how}; {round_digits(tokens_per_s / 1e6)} million prompt tokens/s are much: timestamps are read as"
+        f" milliseconds, and in seconds they would be {seconds}"
+    )
+
+
+def find_stored(store: StoreSpec, requests: RequestList, demand: Demand) -> tuple[float | None, str]:
+    """Bytes kept in the store, None where not known, and their formula."""
+    if store.capacity is not None:
+        return store.capacity, "; ".join(("as given", *requests.hits_how))
+    if store.retention is None:
+        return None, ""
+    stored_bytes = demand.write_bytes_per_s * store.retention
+    return stored_bytes, f"write bandwidth x retention of {store.retention:g} s"
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -1,10 +1,13 @@
 """How many drives hold, read and survive the KV of a demand; modelled."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
+from bench.catalog.devices.datasheet import other_figures, pick_figure
+from bench.catalog.devices.device_catalog import Devices, Ssd
 from bench.record.validate import MAX_FIGURE, InputError, exact, require_positive, require_share
+from bench.sizing.size_scenario import DriveSpec
 
 DAY_S = 86_400
 YEAR_DAYS = 365
@@ -138,3 +141,66 @@ def years_of_life(drive: Drive, drive_writes_per_day: float) -> float | None:
     if drive.dwpd is None or drive_writes_per_day == 0:
         return None
     return drive.dwpd / drive_writes_per_day * drive.warranty_years
+
+
+def find_drive(spec: DriveSpec, devices: Devices) -> Drive:
+    """The drive as given, its missing figures from the catalogue.
+
+    Raises:
+        InputError: no capacity is known, or a figure is out of its range.
+    """
+    known = None if spec.ssd is None else _read_drive(spec.ssd, devices, spec.warranty_years)
+    capacity_bytes = spec.capacity or (None if known is None else known.capacity_bytes or None)
+    if capacity_bytes is None:
+        raise InputError(
+            f"the capacity of {spec.ssd or 'the drive'} is not known; try drive.capacity = '7.68TB'"
+        )
+    dwpd = spec.dwpd
+    if spec.tbw is not None:
+        dwpd = dwpd_of_tbw(spec.tbw, capacity_bytes, spec.warranty_years)
+    given = Drive(capacity_bytes, spec.read, dwpd, spec.warranty_years)
+    require_positive("warranty", spec.warranty_years, unit="years")
+    require_positive("DWPD", 1.0 if dwpd is None else dwpd)
+    return given if known is None else _fill(given, known)
+
+
+def _read_drive(ssd: str, devices: Devices, warranty_years: float) -> Drive:
+    """A drive of the catalogue: the largest of its family, what was measured before what is printed."""
+    entry = devices.find_storage(ssd)
+    if not isinstance(entry, Ssd):
+        raise InputError(f"drive.ssd {ssd}: is a link or a store, not a drive")
+    figures = {
+        "capacity": pick_figure(entry.capacities_bytes),
+        "read": pick_figure((*entry.measured_read_bytes_per_s, *entry.read_bytes_per_s)),
+        "dwpd": pick_figure(entry.dwpd),
+    }
+    value = {name: None if figure is None else figure.value for name, figure in figures.items()}
+    sources = {
+        name: f"{entry.name}, {figure.source}" for name, figure in figures.items() if figure is not None
+    }
+    measured = entry.measured_read_bytes_per_s or entry.read_bytes_per_s
+    for other in other_figures(measured):
+        sources["read"] += f"; also {other.value / 1e9:g} GB/s, {other.source}"
+    rate = value["read"]
+    return Drive(
+        round(value["capacity"] or 0),
+        None if rate is None else rate / entry.num_drives,
+        value["dwpd"],
+        warranty_years,
+        sources,
+    )
+
+
+def _fill(given: Drive, known: Drive) -> Drive:
+    """What was given, and from the catalogue what was not."""
+    taken = {
+        "capacity": given.capacity_bytes == known.capacity_bytes,
+        "read": given.read_bytes_per_s is None,
+        "dwpd": given.dwpd is None,
+    }
+    return replace(
+        given,
+        read_bytes_per_s=known.read_bytes_per_s if taken["read"] else given.read_bytes_per_s,
+        dwpd=known.dwpd if taken["dwpd"] else given.dwpd,
+        sources={name: source for name, source in known.sources.items() if taken[name]},
+    )

@@ -1,193 +1,228 @@
-"""What `size` is asked: requests, store, drive and prices, read from its options and checked."""
+"""The scenario of `size`: throughput, requests, store, drive and prices, read from a TOML file."""
 
-from dataclasses import dataclass, replace
+import tomllib
 from pathlib import Path
+from typing import Annotated, Self
 
-from bench.catalog.devices.datasheet import other_figures, pick_figure
-from bench.catalog.devices.device_catalog import Devices, Ssd
-from bench.catalog.models.kv_capacity import Cache, format_states
-from bench.record.units import count_of
-from bench.record.validate import InputError, parsed, require_positive
-from bench.reuse.eviction import capacity_in_tokens, require_policy, simulate
-from bench.reuse.trace import read_trace
-from bench.sizing.demand import Demand, Request, mean_request
-from bench.sizing.drives import Drive, dwpd_of_tbw
-from bench.sizing.own_rate import OwnRate, find_own_rate
-from bench.sizing.tokencost import DRAM, SSD, StorageTierCost
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
+from bench.record.units import parse_bytes, parse_duration, parse_rate
+from bench.record.validate import InputError
 
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """The requests to size for, and the rate that a trace itself has."""
-
-    listed: list[Request]
-    own_rate: OwnRate | None = None
-    stored_bytes: int | None = None
-    stored_how: str = ""
+Bytes = Annotated[int, BeforeValidator(lambda value: parse_bytes(str(value)))]
+Rate = Annotated[float, BeforeValidator(lambda value: parse_rate(str(value)))]
+Duration = Annotated[float, BeforeValidator(lambda value: parse_duration(str(value)))]
 
 
-def read_requests(
-    cache: Cache,
-    *,
-    input_tokens: int | None,
-    hit_ratio: float | None,
-    trace: Path | None,
-    policy: str,
-    block_tokens: int,
-    skip_bad: bool,
-    capacity_bytes: int | None,
-) -> Requests:
-    """One mean request, or those of a trace against a cache of `capacity_bytes`.
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Source(_Part):
+    kv_dtype: str | None = None  # default: the sweep's, the checkpoint's, else bfloat16
+    utilisation: float = 1.0  # share of the throughput to plan with
+
+
+class GivenSource(_Source):
+    """A throughput that the user measured."""
+
+    model: str  # catalogue key, config.json or hub name
+    tokens_per_s: float  # prompt tokens at the prompts' length, without reuse
+    measured_gpus: int | None = None  # that measured it together; default: tp
+    tp: int = 1  # tensor-parallel ranks; each stores and loads its own shard
+
+
+class SweepSource(_Source):
+    """Model and throughput of a sweep."""
+
+    sweep: Path
+    measured_gpus: int | None = None  # default: the ranks of the sweep
+    tp: int | None = None  # default: the ranks of the sweep
+
+
+class MachineSource(_Source):
+    """The modelled throughput of a described machine."""
+
+    model: str
+    gpu: str  # of the catalogue
+    num_gpus: int = 1  # tensor-parallel GPUs that run the model together
+    dtype: str = "bfloat16"  # of the weights
+    engine: str = "vllm"  # or kernels, a bound without an engine
+
+
+class _Rate(_Part):
+    per_s: float | None = None  # requests
+    target: float | None = None  # prompt tokens/s, in place of per_s
+    kept_output_tokens: float = 0.0  # generated tokens of a request whose KV is stored
+
+    @model_validator(mode="after")
+    def _give_one_rate(self) -> Self:
+        if self.per_s is not None and self.target is not None:
+            raise ValueError("give per_s or target, not both")
+        return self
+
+
+class MeanRequests(_Rate):
+    """Requests that are all alike."""
+
+    input_tokens: int
+    hit_ratio: float  # hit tokens / prompt tokens
+
+
+class TraceRequests(_Rate):
+    """Prompts and hits of a Mooncake-format trace against the store's capacity."""
+
+    trace: Path
+    policy: str = "lru"  # lru, lfu, fifo, optimal
+    block_tokens: int = 512  # tokens of one hash id
+    skip_bad: bool = False  # exclude lines that cannot be read, and count them
+
+
+class StoreSpec(_Part):
+    """How much KV is kept."""
+
+    capacity: Bytes | None = None
+    retention: Duration | None = None  # how long KV is kept, in place of capacity
+    occupancy: float = 1.0  # share of what is bought that holds KV
+
+    @model_validator(mode="after")
+    def _give_one_size(self) -> Self:
+        if self.capacity is not None and self.retention is not None:
+            raise ValueError("give capacity or retention, not both")
+        return self
+
+
+class DriveSpec(_Part):
+    """The drive that the store is built of; the catalogue completes a named one."""
+
+    ssd: str | None = None  # of the catalogue
+    capacity: Bytes | None = None
+    read: Rate | None = None  # sustained
+    dwpd: float | None = None  # rated drive writes per day, of the host
+    tbw: Bytes | None = None  # rated bytes written by the host, in place of dwpd
+    warranty_years: float = 5.0
+    write_amplification: float = 1.0  # times that a byte written counts against the rating
+
+    @model_validator(mode="after")
+    def _give_one_rating(self) -> Self:
+        if self.dwpd is not None and self.tbw is not None:
+            raise ValueError("give dwpd or tbw, not both")
+        return self
+
+
+class PriceSpec(_Part):
+    """Prices in the user's currency; none is built in."""
+
+    gpu_hour: float | None = None  # of one GPU
+    dram_gb: float | None = None  # of a GB (1e9 bytes)
+    ssd_gb: float | None = None
+    lifetime_years: float | None = None  # over which DRAM and SSD are written off
+    reuse_per_day: float | None = None  # reuses of a stored token; default: from the store
+
+    @model_validator(mode="after")
+    def _pair_memory_with_its_life(self) -> Self:
+        if self.has_memory and self.lifetime_years is None:
+            raise ValueError("lifetime_years is needed with dram_gb or ssd_gb; try lifetime_years = 5")
+        if not self.has_memory and (self.lifetime_years is not None or self.reuse_per_day is not None):
+            raise ValueError("lifetime_years and reuse_per_day need dram_gb or ssd_gb")
+        return self
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether DRAM or SSD has a price."""
+        return self.dram_gb is not None or self.ssd_gb is not None
+
+
+def _tag_source(value: object) -> str | None:
+    keys = value if isinstance(value, dict) else {}
+    found = [name for name in ("tokens_per_s", "sweep", "gpu") if name in keys]
+    return found[0] if len(found) == 1 else None
+
+
+def _tag_requests(value: object) -> str:
+    return "trace" if isinstance(value, dict) and "trace" in value else "mean"
+
+
+Source = Annotated[
+    Annotated[GivenSource, Tag("tokens_per_s")]
+    | Annotated[SweepSource, Tag("sweep")]
+    | Annotated[MachineSource, Tag("gpu")],
+    Discriminator(
+        _tag_source,
+        custom_error_type="source",
+        custom_error_message="give one of tokens_per_s (measured), sweep and gpu (modelled),"
+        " or --throughput, --from, --gpu",
+    ),
+]
+AskedRequests = Annotated[
+    Annotated[MeanRequests, Tag("mean")] | Annotated[TraceRequests, Tag("trace")],
+    Discriminator(_tag_requests),
+]
+UNIONS = {"throughput", "requests"}  # whose errors have the kind as second step
+
+
+class Scenario(_Part):
+    """Everything that `size` reads."""
+
+    throughput: Source
+    requests: AskedRequests
+    store: StoreSpec = StoreSpec()
+    drive: DriveSpec | None = None
+    prices: PriceSpec = PriceSpec()
+    catalogue: Path | None = None  # TOML file with more devices
+
+    @model_validator(mode="after")
+    def _read_every_field(self) -> Self:
+        is_trace = isinstance(self.requests, TraceRequests)
+        if is_trace and self.store.capacity is None:
+            raise ValueError("store.capacity is needed with requests.trace; try capacity = '10TB'")
+        if not is_trace and self.requests.per_s is None and self.requests.target is None:
+            raise ValueError("requests.per_s or requests.target (prompt tokens/s) is needed")
+        if "occupancy" in self.store.model_fields_set and self.drive is None and not self.prices.has_memory:
+            raise ValueError("store.occupancy needs a drive, prices.dram_gb or prices.ssd_gb")
+        names_ssd = self.drive is not None and self.drive.ssd is not None
+        if self.catalogue is not None and not names_ssd and not isinstance(self.throughput, MachineSource):
+            raise ValueError("catalogue needs throughput.gpu or drive.ssd")
+        return self
+
+
+def read_scenario(path: Path, **flags: object) -> Scenario:
+    """The scenario in `path`; `flags` that are not None replace fields of its throughput.
 
     Raises:
-        InputError: too little or too much was given.
+        InputError: names the first field that cannot be used, and why.
     """
-    if trace is None:
-        if input_tokens is None or hit_ratio is None:
-            raise InputError("give --input-tokens and --hit-ratio, or --trace FILE with --capacity")
-        return Requests([mean_request(input_tokens, hit_ratio)], None, capacity_bytes, "as given")
-    if input_tokens is not None or hit_ratio is not None:
-        raise InputError("--trace decides prompts and hits: leave --input-tokens and --hit-ratio out")
-    if capacity_bytes is None:
-        raise InputError("--trace needs the size of the cache that it is simulated with; try --capacity 10TB")
-    if not trace.exists():
-        raise InputError(f"{trace}: no such file; a trace in Mooncake's format is needed")
-    if block_tokens < 1:
-        raise InputError(f"--block-tokens must be at least 1, not {block_tokens}")
-    found = read_trace(trace, block_tokens, skip_bad=skip_bad)
-    tokens = parsed(lambda size: capacity_in_tokens(size, cache.token_bytes), capacity_bytes) or 0
-    chosen = parsed(require_policy, policy) or "lru"
-    hits = simulate(found, chosen, capacities_tokens=[tokens])[0]
-    listed = list(zip(found.input_tokens.tolist(), hits.tolist(), strict=True))
-    how = "; ".join(
-        (
-            "as given",
-            f"{policy} over {trace.name}, {count_of(found.num_requests, 'request')}, from a cold start",
-            *found.notices,
-            *format_states(cache.state_bytes),
-        )
-    )
-    return Requests(listed, find_own_rate(found), capacity_bytes, how)
-
-
-def find_rate(
-    requests: Requests, requests_per_s: float | None, target_tokens_per_s: float | None
-) -> tuple[float, str]:
-    """Requests per second, and how they come about: as given, from prompt tokens per second, or the trace's own.
-
-    Raises:
-        InputError: nothing says it, or two things do.
-    """
-    if requests_per_s is not None and target_tokens_per_s is not None:
-        raise InputError("give --requests-per-s or --target, not both")
-    if requests_per_s is not None:
-        return requests_per_s, ""
-    if target_tokens_per_s is not None:
-        require_positive("target", target_tokens_per_s, unit="tokens/s")
-        total_tokens = sum(tokens for tokens, _ in requests.listed)
-        return target_tokens_per_s * len(requests.listed) / total_tokens, ""
-    if requests.own_rate is None:
-        raise InputError("how much arrives is not known: give --requests-per-s or --target (prompt tokens/s)")
-    return requests.own_rate.per_s, requests.own_rate.how
-
-
-def find_stored(requests: Requests, demand: Demand, retention_s: float | None) -> tuple[float | None, str]:
-    """Bytes kept in the store and how they come about: as given, or written over the retention."""
-    if requests.stored_bytes is not None:
-        if retention_s is not None:
-            raise InputError("give --capacity or --retention, not both")
-        return requests.stored_bytes, requests.stored_how
-    if retention_s is None:
-        return None, ""
-    return demand.write_bytes_per_s * retention_s, f"write bandwidth x retention of {retention_s:g} s"
-
-
-def find_drive(
-    ssd: str | None,
-    devices: Devices,
-    *,
-    capacity_bytes: int | None,
-    read_bytes_per_s: float | None,
-    dwpd: float | None,
-    tbw_bytes: int | None,
-    warranty_years: float,
-) -> Drive | None:
-    """The drive as given, its missing figures from the catalogue; None when no drive is named.
-
-    Raises:
-        InputError: no capacity is known, or endurance is given twice.
-    """
-    if dwpd is not None and tbw_bytes is not None:
-        raise InputError("give --dwpd or --tbw, not both")
-    known = None if ssd is None else _find_drive(ssd, devices, warranty_years)
-    capacity_bytes = capacity_bytes or (None if known is None else known.capacity_bytes or None)
-    if capacity_bytes is None:
-        if known is None and read_bytes_per_s is None and dwpd is None and tbw_bytes is None:
-            return None
-        name = "a drive" if ssd is None else ssd
-        raise InputError(f"the capacity of {name} is not known; try --drive-capacity 7.68TB")
-    if tbw_bytes is not None:
-        dwpd = dwpd_of_tbw(tbw_bytes, capacity_bytes, warranty_years)
-    given = Drive(capacity_bytes, read_bytes_per_s, dwpd, warranty_years)
-    require_positive("warranty", warranty_years, unit="years")
-    require_positive("DWPD", 1.0 if dwpd is None else dwpd)
-    return given if known is None else _fill(given, known)
-
-
-def _find_drive(ssd: str, devices: Devices, warranty_years: float) -> Drive:
-    """A drive of the catalogue: the largest of its family, what was measured before what is printed."""
-    entry = devices.find_storage(ssd)
-    if not isinstance(entry, Ssd):
-        raise InputError(f"--ssd {ssd}: is a link or a store, not a drive")
-    figures = {
-        "capacity": pick_figure(entry.capacities_bytes),
-        "read": pick_figure((*entry.measured_read_bytes_per_s, *entry.read_bytes_per_s)),
-        "dwpd": pick_figure(entry.dwpd),
-    }
-    value = {name: None if figure is None else figure.value for name, figure in figures.items()}
-    sources = {
-        name: f"{entry.name}, {figure.source}" for name, figure in figures.items() if figure is not None
-    }
-    measured = entry.measured_read_bytes_per_s or entry.read_bytes_per_s
-    for other in other_figures(measured):
-        sources["read"] += f"; also {other.value / 1e9:g} GB/s, {other.source}"
-    rate = value["read"]
-    return Drive(
-        round(value["capacity"] or 0),
-        None if rate is None else rate / entry.num_drives,
-        value["dwpd"],
-        warranty_years,
-        sources,
-    )
-
-
-def _fill(given: Drive, known: Drive) -> Drive:
-    """What was given, and from the catalogue what was not."""
-    taken = {
-        "capacity": given.capacity_bytes == known.capacity_bytes,
-        "read": given.read_bytes_per_s is None,
-        "dwpd": given.dwpd is None,
-    }
-    return replace(
-        given,
-        read_bytes_per_s=known.read_bytes_per_s if taken["read"] else given.read_bytes_per_s,
-        dwpd=known.dwpd if taken["dwpd"] else given.dwpd,
-        sources={name: source for name, source in known.sources.items() if taken[name]},
-    )
-
-
-def find_media(
-    *, dram_gb: float | None, ssd_gb: float | None, lifetime_years: float | None, occupancy: float
-) -> tuple[StorageTierCost, ...]:
-    """The media that a price was given for.
-
-    Raises:
-        InputError: a price without the lifetime that it is spread over.
-    """
-    given = [(name, price) for name, price in ((DRAM, dram_gb), (SSD, ssd_gb)) if price is not None]
-    if given and lifetime_years is None:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
         raise InputError(
-            "a price of memory needs the years it is written off over; try --lifetime-years 5,"
-            " and --occupancy 0.8 where not all of it holds KV"
-        )
-    return tuple(StorageTierCost(name, price, lifetime_years or 0.0, occupancy) for name, price in given)
+            f"{path}: {error.strerror}; a scenario such as docs/examples/size.toml is needed"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
+    given = content.get("throughput", {})
+    if isinstance(given, dict):
+        content["throughput"] = given | {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Scenario.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path}: {_format_first(error)}") from None
+
+
+def _format_first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    steps = [str(step) for step in first["loc"]]
+    if len(steps) > 1 and steps[0] in UNIONS:
+        del steps[1]
+    why = {"missing": "is needed", "extra_forbidden": "is not a field of this kind"}.get(
+        first["type"], first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    )
+    return f"{'.'.join(steps)}: {why}" if steps else why

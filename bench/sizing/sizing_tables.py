@@ -13,9 +13,9 @@ from bench.sizing.drives import DAY_S, Drive
 
 ORIGIN = "modelled"
 UNKNOWN = {
-    "capacity": "not considered, since how much is stored is not known: give --capacity or --retention",
-    "bandwidth": "not considered, since no read rate of the drive is known: give --drive-read",
-    "endurance": "not considered, since no rated writes of the drive are known: give --dwpd or --tbw",
+    "capacity": "not considered, since how much is stored is not known: give store.capacity or store.retention",
+    "bandwidth": "not considered, since no read rate of the drive is known: give drive.read",
+    "endurance": "not considered, since no rated writes of the drive are known: give drive.dwpd or drive.tbw",
 }
 HIT_RATIOS = tuple(step / 20 for step in range(20))  # 0 to 0.95
 

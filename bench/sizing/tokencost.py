@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from bench.record.validate import require_positive, require_share
 from bench.sizing.drives import DAY_S, YEAR_DAYS
+from bench.sizing.size_scenario import PriceSpec
 
 MILLION = 1_000_000
 GB = 1e9
@@ -63,3 +64,13 @@ def reuses_per_day(hit_tokens_per_s: float, stored_tokens: float) -> float:
     """How often each stored token is reused in a day: tokens found per day / tokens stored."""
     require_positive("stored tokens", stored_tokens)
     return hit_tokens_per_s * DAY_S / stored_tokens
+
+
+def find_media(prices: PriceSpec, occupancy: float) -> tuple[StorageTierCost, ...]:
+    """The media that have a price."""
+    named = ((DRAM, prices.dram_gb), (SSD, prices.ssd_gb))
+    return tuple(
+        StorageTierCost(name, price, prices.lifetime_years or 0.0, occupancy)
+        for name, price in named
+        if price is not None
+    )

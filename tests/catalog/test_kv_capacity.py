@@ -34,6 +34,7 @@ from bench.report.text.planning_text import records, write_tables
 from bench.reuse.reuse_prices import Machine, find_fetches, find_prices, find_stored
 from bench.reuse.tier_hits import CacheTier
 from tests.helpers.commands import ROOT
+from tests.helpers.scenarios import make_scenario, write_scenario
 from tests.helpers.tier_sweeps import make_tier_run, write_sweep
 
 KEYS = sorted(read_catalogue())
@@ -289,7 +290,7 @@ def test_a_rate_and_the_load_curve_move_the_same_bytes() -> None:
     assert fetches["rate"](tokens)[0] == pytest.approx(fetches["curve"](tokens)[0], rel=1e-4)
 
 
-def test_states_of_a_hybrid_model_are_fetched_once_and_said(run: Run) -> None:
+def test_states_of_a_hybrid_model_are_fetched_once_and_said(run: Run, tmp_path: Path) -> None:
     stored = _stored("qwen3-next-80b-a3b", None)
     assert stored.states == HYBRID.state_bytes == 75_497_472 + 36 * 3 * 8192 * 2
     tiers = [(CacheTier("gpu", 1), None), (CacheTier("ssd", 1), 1e9)]
@@ -299,8 +300,9 @@ def test_states_of_a_hybrid_model_are_fetched_once_and_said(run: Run) -> None:
     assert seconds.tolist() == [0.0, (1000 * HYBRID.token_bytes + HYBRID.state_bytes) / 1e9]
     code, said, _ = run("reuse", TRACE, "--capacity", "100GB", "--model", "qwen3-next-80b-a3b")
     assert (code, said.count(STATES)) == (0, 1)
-    asked = ("--model", "qwen3-next-80b-a3b", "--throughput", "9000", "--trace", TRACE, "--capacity", "1TB")
-    said = run("size", *asked)[1]
+    given = {"model": "qwen3-next-80b-a3b", "tokens_per_s": 9000}
+    parts = make_scenario(throughput=given, requests={"trace": TRACE}, store={"capacity": "1TB"})
+    said = run("size", write_scenario(tmp_path / "size.toml", parts))[1]
     assert STATES in said
     assert "states of a stored prefix" in said
     assert "capacity / KV of a token, an upper bound: states take room too" in said

@@ -1,6 +1,5 @@
 """What a user asks for and cannot have: one clear line, exit code 2, and nothing left behind."""
 
-import json
 import signal
 import sys
 from collections.abc import Callable
@@ -182,8 +181,6 @@ def test_bad_input_ends_the_process_without_a_traceback(tmp_path: Path) -> None:
 
 
 TRACE = ROOT / "tests" / "traces" / "mooncake_conversation_400.jsonl"
-SIZE = "size --model llama-3.3-70b --throughput 12000 --requests-per-s 20"
-WHOLE = f"{SIZE} --input-tokens 8000 --hit-ratio 0.6"
 Run = Callable[[str], tuple[int, str, str]]
 
 
@@ -199,11 +196,6 @@ def run() -> Run:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (f"{SIZE} --trace {TRACE} --capacity 3000", "'3000' is not a size: it has no unit; write 3000B"),
-        (f"{WHOLE} --retention 24", "'24' is not a duration: it has no unit; write 24s, 24m or 24h"),
-        (f"{WHOLE} --drive-capacity 7.68 --dwpd 1", "'7.68' is not a size: it has no unit"),
-        (f"{WHOLE} --drive-capacity 7.68TB --tbw 14", "'14' is not a size: it has no unit"),
-        (f"{WHOLE} --drive-capacity 7.68TB --drive-read 12", "'12' is not a rate"),
         ("capacity --model qwen3-8b --dram 64", "'64' is not a size: it has no unit"),
         ("capacity --model qwen3-8b --gpu-memory 80", "'80' is not a size: it has no unit"),
         ("predict machine --model qwen3-8b --gpu H100 --bandwidth 10", "'10' is not a rate"),
@@ -232,31 +224,6 @@ def test_a_rate_in_bits_is_an_eighth_in_bytes(run: Run) -> None:
     assert predicted[0][0] == 0
 
 
-def _drives(run: Run, amplification: str) -> dict[str, dict[str, object]]:
-    command = f"{WHOLE} --drive-capacity 7.68TB --dwpd 1 --write-amplification {amplification} --json"
-    return {row["quantity"]: row for row in json.loads(run(command)[1])["drives"]}
-
-
-def test_what_the_host_writes_is_told_from_what_counts_against_the_rating(run: Run) -> None:
-    once, twice = _drives(run, "1"), _drives(run, "2")
-    per_day = 20 * 3200 * 327_680 * 86_400 / 7.68e12
-    assert once["drives"]["value"] == 236
-    assert once["drive writes per day"]["value"] == pytest.approx(per_day / 236)
-    assert "counted against the rating" not in once
-    assert twice["drives"]["value"] == 472
-    assert twice["drive writes per day"]["value"] == pytest.approx(per_day / 472)
-    assert "by the host" in str(twice["drive writes per day"]["formula"])
-    assert twice["counted against the rating"]["value"] == pytest.approx(2 * per_day / 472)
-    assert "write amplification of 2" in str(twice["counted against the rating"]["formula"])
-    assert twice["years to the rated writes"]["value"] == pytest.approx(5 / (2 * per_day / 472))
-
-
-WHOLE_SIZE = (
-    "size --model llama-3.3-70b --throughput 12000 --measured-gpus 4 --requests-per-s 20"
-    " --input-tokens 8000 --hit-ratio 0.6"
-)
-
-
 @pytest.fixture
 def run_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     def run_command(command: str) -> tuple[int, str, str]:
@@ -275,11 +242,6 @@ def run_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         ("capacity --model qwen3-8b --dtype fp8", "--dtype is of a GPU's memory"),
         ("capacity --model qwen3-8b --reserve 0.1", "--reserve is of a GPU's memory"),
         ("capacity --model qwen3-8b --catalogue no.toml", "--catalogue has GPUs, and none is named"),
-        (f"{WHOLE_SIZE} --occupancy 0.5", "--occupancy is of a drive or of priced memory"),
-        (f"{WHOLE_SIZE} --reuse-per-day 2", "--reuse-per-day is of priced memory"),
-        (f"{WHOLE_SIZE} --lifetime-years 5", "--lifetime-years is of priced memory"),
-        (f"{WHOLE_SIZE} --catalogue no.toml", "--catalogue has devices, and none is named"),
-        (f"{WHOLE_SIZE} --tp 8", "--tp 8 needs as many GPUs: --measured-gpus 4 are fewer"),
     ],
     ids=lambda value: value[-40:],
 )
@@ -291,10 +253,6 @@ def test_an_option_that_nothing_would_read_is_refused(run_whole: Run, command: s
 
 def test_the_options_count_where_something_reads_them(run_whole: Run) -> None:
     assert run_whole("capacity --model qwen3-8b --gpu L4 --dtype fp8 --reserve 0.1")[0] == 0
-    assert (
-        run_whole(f"{WHOLE_SIZE} --price-ssd-gb 0.1 --lifetime-years 5 --reuse-per-day 2 --occupancy 0.5")[0]
-        == 0
-    )
     assert (
         run_whole(f"predict sweep {find_plain()} --series posix/best --bandwidth 1GB/s --tokens 512")[0] == 0
     )

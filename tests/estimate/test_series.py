@@ -14,7 +14,8 @@ from bench.estimate.results import choose_series, fullest_series
 from bench.predict.calibrate import CalibrationError
 from bench.predict.sweep_model import fit_sweep, usable_points
 from bench.report.matrix_files import read_measured
-from bench.sizing.size_basis import read_basis
+from bench.sizing.size_scenario import SweepSource
+from bench.sizing.throughput import read_basis
 from tests.helpers.sweeps import make_run
 from tests.helpers.tier_sweeps import Way, make_tier_run, make_tier_samples, write_sweep
 
@@ -70,9 +71,7 @@ def test_predict_refuses_such_a_sweep_until_a_series_is_named(
 
 def test_size_needs_no_choice_for_recompute_is_the_same_beside_every_load(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, make_tier_run(WAYS), make_tier_samples(WAYS))
-    basis = read_basis(
-        None, folder, throughput=None, machine=None, devices=read_devices(None), kv_dtype=None, tp=None
-    )
+    basis = read_basis(SweepSource(sweep=folder), read_devices(None))
     assert (basis.doubt, basis.num_gpus) == ("", 1)
     assert basis.work(4000, 0) == pytest.approx(0.4)
     assert basis.beyond is not None

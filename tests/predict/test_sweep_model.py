@@ -26,9 +26,10 @@ from bench.record.sample import Sample
 from bench.record.samples_csv import read_samples
 from bench.reuse.prices import prices_of_sweep
 from bench.sizing.demand import find_demand
-from bench.sizing.size_basis import read_basis, read_throughput
-from bench.sizing.throughput import recompute_curve
+from bench.sizing.size_scenario import SweepSource
+from bench.sizing.throughput import read_basis, read_throughput, recompute_curve
 from tests.helpers.commands import ROOT
+from tests.helpers.scenarios import make_scenario, write_scenario
 from tests.helpers.sweeps import find_limited, find_plain, read_crossover
 from tests.helpers.tier_sweeps import Way, make_tier_run, make_tier_samples, write_sweep
 
@@ -225,11 +226,9 @@ def test_a_model_off_at_the_last_point_never_makes_a_longer_prompt_cheaper() -> 
 def test_an_extrapolated_throughput_has_the_bounds_of_the_model_and_says_the_factor() -> None:
     _, _, model = _fitted()
     far = 40 * model.measured[1]
-    basis = read_basis(
-        None, Path(SWEEP), throughput=None, machine=None, devices=read_devices(None), kv_dtype=None, tp=None
-    )
+    basis = read_basis(SweepSource(sweep=Path(SWEEP)), read_devices(None))
     demand = find_demand([(far, 0)], basis.cache, basis.work, requests_per_s=1.0)
-    found = read_throughput(basis, demand, [(far, 0)], given=None)
+    found = read_throughput(basis, demand, [(far, 0)])
     assert found.tokens_per_s == pytest.approx(far / model.recompute_s(far), rel=1e-12)
     assert found.bounds_tokens_per_s == pytest.approx(
         (far / model.recompute_s(far, "high"), far / model.recompute_s(far, "low")), rel=1e-12
@@ -237,7 +236,7 @@ def test_an_extrapolated_throughput_has_the_bounds_of_the_model_and_says_the_fac
     assert f"{far:,} tokens are 40 times the longest length measured" in found.extrapolated
     near = [(model.measured[1], 0)]
     inside = find_demand(near, basis.cache, basis.work, requests_per_s=1.0)
-    assert read_throughput(basis, inside, near, given=None).bounds_tokens_per_s is None
+    assert read_throughput(basis, inside, near).bounds_tokens_per_s is None
 
 
 def test_the_factor_names_both_ends() -> None:
@@ -293,30 +292,37 @@ def test_predict_prints_the_bytes_of_both_ranks(run: Run, sweep: Path) -> None:
     assert (code, point["num_bytes"]) == (0, 2 * 1000 * RANK_TOKEN_BYTES)
 
 
-ASKED = ("--requests-per-s", "20", "--input-tokens", "4000", "--hit-ratio", "0.5", "--json")
+ASKED = {"per_s": 20, "input_tokens": 4000, "hit_ratio": 0.5}
 
 
-def test_size_counts_the_gpus_and_the_stores_of_all_ranks(run: Run, sweep: Path) -> None:
-    code, out, _ = run("size", "--from", sweep, *ASKED)
+def _scenario(folder: Path, **throughput: object) -> Path:
+    return write_scenario(folder / "size.toml", make_scenario(requests=ASKED, throughput=throughput))
+
+
+def test_size_counts_the_gpus_and_the_stores_of_all_ranks(run: Run, sweep: Path, tmp_path: Path) -> None:
+    code, out, _ = run("size", _scenario(tmp_path), "--from", sweep, "--json")
     tables = json.loads(out)
     gpus = {row["quantity"]: row["value"] for row in tables["gpus"]}
     storage = {row["quantity"]: row["value"] for row in tables["storage"]}
     assert (code, gpus["GPUs measured"]) == (0, 2)
     assert gpus["GPUs without reuse, unrounded"] == pytest.approx(20 * 0.4 * 2, rel=0.01)
     assert storage["KV of a stored token"] == 2 * RANK_TOKEN_BYTES
-    assert run("size", "--from", sweep, "--tp", "2", "--measured-gpus", "2", *ASKED)[1] == out
+    same = _scenario(tmp_path, sweep=str(sweep), tp=2, measured_gpus=2)
+    assert run("size", same, "--json")[1] == out
 
 
-@pytest.mark.parametrize("flag", ["--tp", "--measured-gpus"])
-def test_size_refuses_other_ranks_than_those_of_the_sweep(run: Run, sweep: Path, flag: str) -> None:
-    code, out, err = run("size", "--from", sweep, flag, "1", *ASKED)
+@pytest.mark.parametrize("field", ["tp", "measured_gpus"])
+def test_size_refuses_other_ranks_than_those_of_the_sweep(
+    run: Run, sweep: Path, tmp_path: Path, field: str
+) -> None:
+    code, out, err = run("size", _scenario(tmp_path, sweep=str(sweep), **{field: 1}))
     assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert f"{flag} 1 is not what {sweep} was measured with, 2 ranks together: leave it out" in err
+    assert f"throughput.{field} 1 is not what {sweep} was measured with" in err
 
 
-def test_size_takes_as_many_measured_gpus_as_ranks(run: Run) -> None:
-    asked = ("size", "--model", "llama-3.3-70b", "--throughput", "12000", "--tp", "4", *ASKED)
-    gpus = {row["quantity"]: row["value"] for row in json.loads(run(*asked)[1])["gpus"]}
+def test_size_takes_as_many_measured_gpus_as_ranks(run: Run, tmp_path: Path) -> None:
+    path = _scenario(tmp_path, model="llama-3.3-70b", tokens_per_s=12_000, tp=4)
+    gpus = {row["quantity"]: row["value"] for row in json.loads(run("size", path, "--json")[1])["gpus"]}
     assert gpus["GPUs measured"] == 4
 
 

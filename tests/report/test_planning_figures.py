@@ -1,6 +1,5 @@
 """What a sizing shows counts as its table does, and axes and units mean what they say."""
 
-from inspect import signature
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +10,6 @@ from matplotlib.lines import Line2D
 
 from bench.catalog.models.kv_capacity import Cache, gpu_table
 from bench.catalog.models.resolve import resolve_model
-from bench.cli.size_command import size
 from bench.predict.curve import MeasuredCurve
 from bench.record.units import count_of
 from bench.report.figures.reuse_figure import draw_reuse, draw_rounds, draw_savings, write_reuse_figure
@@ -24,10 +22,10 @@ from bench.reuse.trace import build_trace
 from bench.sizing.demand import Demand, find_demand, mean_request, work_in_flops
 from bench.sizing.deployment import Prices, Sizing
 from bench.sizing.drives import Drive
-from bench.sizing.size_scenario import find_media
+from bench.sizing.size_scenario import PriceSpec, StoreSpec
 from bench.sizing.sizing_tables import ratio_table, size_tables
 from bench.sizing.throughput import Throughput
-from bench.sizing.tokencost import StorageTierCost
+from bench.sizing.tokencost import StorageTierCost, find_media
 
 LLAMA = Cache(resolve_model("llama-3.3-70b"))
 FLOPS = work_in_flops(LLAMA.model.geometry)
@@ -61,12 +59,11 @@ def test_costs_on_a_log_axis_are_dots_with_their_values_and_no_bars() -> None:
     assert list(dots.get_ydata()) == [0.412, 0.00132]
 
 
-def test_memory_holds_nothing_but_kv_unless_an_occupancy_says_so() -> None:
-    given = {"dram_gb": 4.0, "ssd_gb": None, "lifetime_years": 5.0}
-    assert find_media(**given, occupancy=1.0) == (
+def test_memory_holds_only_kv_unless_an_occupancy_is_given() -> None:
+    prices = PriceSpec(dram_gb=4.0, lifetime_years=5.0)
+    assert find_media(prices, StoreSpec().occupancy) == (
         StorageTierCost("DRAM", 4.0, lifetime_years=5.0, occupancy=1.0),
     )
-    assert signature(size).parameters["occupancy"].default == 1.0
 
 
 def test_gpu_seconds_are_printed_as_such_and_one_request_is_one() -> None:
@@ -88,7 +85,7 @@ def _drive_lines(dwpd: float | None) -> dict[str, str]:
 def test_an_endurance_that_nobody_knows_is_said_to_be_left_out_and_what_to_give() -> None:
     lines = _drive_lines(None)
     assert lines["drives for endurance"] == (
-        "not considered, since no rated writes of the drive are known: give --dwpd or --tbw"
+        "not considered, since no rated writes of the drive are known: give drive.dwpd or drive.tbw"
     )
     assert lines["drives"] == "the largest, rounded up, but endurance not considered"
     assert _drive_lines(1.0)["drives"] == "the largest, rounded up"

@@ -11,10 +11,17 @@ from bench.catalog.models.kv_capacity import Cache
 from bench.catalog.models.resolve import resolve_model
 from bench.estimate.analysis import analyse
 from bench.predict.curve import MeasuredCurve
+from bench.record.validate import InputError
 from bench.reuse.trace import Trace, build_trace
-from bench.sizing.demand import find_demand, mean_request, work_in_seconds
-from bench.sizing.own_rate import find_own_rate
-from bench.sizing.size_scenario import find_rate, read_requests
+from bench.sizing.demand import (
+    RequestList,
+    find_demand,
+    find_rate,
+    list_requests,
+    mean_request,
+    work_in_seconds,
+)
+from bench.sizing.size_scenario import TraceRequests
 from bench.sizing.throughput import step_curve
 from tests.helpers.tier_sweeps import Way, make_tier_run, make_tier_samples
 
@@ -68,47 +75,34 @@ def _trace(*times_s: float) -> Trace:
     return replace(trace, timestamps_s=np.array(times_s))
 
 
+def _own_rate(*times_s: float) -> tuple[float, str]:
+    return find_rate(TraceRequests(trace=Path("t")), RequestList([(512, 0)], _trace(*times_s)))
+
+
 @pytest.mark.parametrize("times_s", [(0.0, 10.0, 30.0), (30.0, 0.0, 10.0), (5.0, 35.0, 5.0)])
 def test_the_rate_is_gaps_over_the_time_from_the_earliest_to_the_latest(times_s: tuple[float, ...]) -> None:
-    found = find_own_rate(_trace(*times_s))
-    assert found is not None
-    assert (found.per_s, found.how) == (2 / 30, "the trace's own: 2 gaps between requests in 30.0 s")
-
-
-def test_two_requests_have_one_gap() -> None:
-    found = find_own_rate(_trace(0.0, 7200.0))
-    assert found is not None
-    assert (found.per_s, found.how) == (1 / 7200, "the trace's own: 1 gap between requests in 2.00 h")
+    assert _own_rate(*times_s) == (2 / 30, "the trace's own: 2 gaps between requests in 30.0 s")
 
 
 @pytest.mark.parametrize("times_s", [(3.0,), (3.0, 3.0)])
 def test_requests_at_one_time_have_no_rate(times_s: tuple[float, ...]) -> None:
-    assert find_own_rate(_trace(*times_s)) is None
+    assert _trace(*times_s).requests_per_s is None
+    with pytest.raises(InputError, match="per_s"):
+        _own_rate(*times_s)
 
 
-def test_a_rate_that_nobody_has_says_what_the_times_would_be_in_seconds() -> None:
-    found = find_own_rate(_trace(*(n / 5000 for n in range(5001))))
-    assert found is not None
-    assert found.how.endswith(
-        "2.56 million prompt tokens/s are much: timestamps are read as milliseconds, and in seconds they would be"
-        " 16.7 min"
-    )
+def test_an_unlikely_rate_says_what_the_times_would_be_in_seconds() -> None:
+    _, how = _own_rate(*(n / 5000 for n in range(5001)))
+    assert "2.56 million prompt tokens/s" in how
+    assert how.endswith("16.7 min")
 
 
-def test_size_takes_the_rate_of_the_file_and_says_it(tmp_path: Path) -> None:
+def test_a_rate_that_is_given_wins_over_that_of_the_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     line = {"input_length": 512, "output_length": 1, "hash_ids": [1]}
     path.write_text("".join(json.dumps({"timestamp": ms, **line}) + "\n" for ms in (4000, 0)))
-    requests = read_requests(
-        Cache(resolve_model("qwen3-8b")),
-        input_tokens=None,
-        hit_ratio=None,
-        trace=path,
-        policy="lru",
-        block_tokens=512,
-        skip_bad=False,
-        capacity_bytes=10**9,
-    )
-    assert find_rate(requests, None, None) == (0.25, "the trace's own: 1 gap between requests in 4.00 s")
-    assert find_rate(requests, None, 1024.0) == (2.0, "")
-    assert find_rate(requests, 3.0, None) == (3.0, "")
+    asked = TraceRequests(trace=path)
+    requests = list_requests(asked, Cache(resolve_model("qwen3-8b")), 10**9)
+    assert find_rate(asked, requests) == (0.25, "the trace's own: 1 gap between requests in 4.00 s")
+    assert find_rate(asked.model_copy(update={"target": 1024.0}), requests) == (2.0, "")
+    assert find_rate(asked.model_copy(update={"per_s": 3.0}), requests) == (3.0, "")

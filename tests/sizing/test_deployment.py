@@ -242,7 +242,7 @@ def test_the_cost_of_ssd_counts_the_drives_that_endurance_makes_us_buy() -> None
 
 def test_costs_of_keeping_need_a_reuse_rate() -> None:
     media = (StorageTierCost("DRAM", 4.0, 5.0, 1.0),)
-    with pytest.raises(InputError, match="--reuse-per-day"):
+    with pytest.raises(InputError, match="reuse_per_day"):
         size_tables(_sizing(prices=Prices(None, media)), LLAMA, FLOPS)
     found = _values(size_tables(_sizing(prices=Prices(None, media, 3.0)), LLAMA, FLOPS)["cost"])
     assert found["reuses of each stored token"] == 3.0
