@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # The verbs import the model when the options are right: numpy, scipy, pandas and matplotlib take seconds, which --help
 # and usage errors must not cost.
+
 FAILED = 1
 MIN_TOKENS, MAX_TOKENS = 2, 2**31
 TOKENS = re.compile(r"(\d{1,12})([kM]?)")

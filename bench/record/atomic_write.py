@@ -1,4 +1,4 @@
-"""Files that a kill leaves whole, and what it is called when they cannot be written."""
+"""Files that a kill leaves whole, places that a file can be written to, and the errors where it cannot."""
 
 import os
 from collections.abc import Iterator

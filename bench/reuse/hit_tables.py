@@ -192,7 +192,7 @@ def _by_round(requests: pd.DataFrame, seconds: list[str]) -> pd.DataFrame:
 
 
 def simulate_question(question: Question, workload: Workload) -> pd.DataFrame:
-    """Hits by capacity, or by tier where tiers are asked for; with savings where there are prices."""
+    """Hits by capacity, or by tier if the question has tiers; savings if it has prices."""
     trace, prices = workload.trace, question.prices
     instances = find_instances(workload, question.routing)
     if question.tiers:

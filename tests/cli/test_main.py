@@ -23,7 +23,7 @@ from bench.record.notices import Notice
 from bench.record.run import write_run
 from bench.record.samples_csv import SampleWriter
 from bench.report.run_facts import data_path
-from bench.report.text.terminal import StdoutConsole
+from bench.report.text.terminal import StdoutConsole, out
 from tests.helpers.commands import ROOT
 from tests.helpers.tier_sweeps import MEMORY, NEVER, make_tier_run, make_tier_samples
 
@@ -217,6 +217,12 @@ def test_plain_text_loses_its_control_characters_and_keeps_its_lines() -> None:
     stream = io.StringIO()
     StdoutConsole(file=stream, soft_wrap=True, highlight=False).print("a\x1b[2J\nb\x07\u202e", markup=False)
     assert stream.getvalue() == "a[2J\nb\n"
+
+
+def test_json_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    text = json.dumps({"a": ":warning: [red]" + "x" * 500})
+    out.print(text, markup=False)
+    assert capsys.readouterr().out == f"{text}\n"
 
 
 def test_report_prints_no_control_sequence_of_a_foreign_header(tmp_path: Path) -> None:

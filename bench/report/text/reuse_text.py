@@ -35,7 +35,7 @@ def describe_trace(trace: Trace, name: str) -> str:
 
 
 def answer_lines(table: pd.DataFrame, question: Question, trace: Trace) -> Iterator[str]:
-    """Hits by capacity or tier, and what they are worth where there are prices."""
+    """Hits by capacity or by tier, and savings if the question has prices."""
     prices, per_token = question.prices, question.stored.per_token
     yield from _format_routing(question.routing, tiers=bool(question.tiers))
     yield from (*describe_most(table), "")
