@@ -20,10 +20,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from bench.estimate.analysis import make_pairings
 from bench.estimate.crossover import CrossoverReading, centre_roots, decide
 from bench.estimate.intervals import AnalysisError, half_width
-from bench.estimate.paired_rounds import PairedRounds
+from bench.estimate.paired_rounds import PairedRounds, make_pairings
 from bench.estimate.round_curves import RoundCurve, RoundCurves, direct_band
 from bench.estimate.valid_samples import TRIES, round_medians
 from bench.record.progress import NO_ROOM, End, Progress

@@ -30,6 +30,7 @@ from bench.estimate.paired_rounds import PairedRounds
 from bench.estimate.results import Point
 from bench.estimate.tail_latency import tail_seconds
 from bench.estimate.valid_samples import Rounds
+from bench.record.notices import Notice
 from bench.record.sample import Outcome
 
 DRIFT = 0.10  # log change over the rounds from which a case is said to drift
@@ -248,3 +249,16 @@ def _find_mfu(recompute: Rounds, gemm_flops_per_s: Mapping[int, float]) -> float
         if rates and number in gemm_flops_per_s:
             shares.append(float(np.median(rates)) / gemm_flops_per_s[number])
     return _median(shares)
+
+
+def notice_noise(points: Sequence[Point]) -> list[Notice]:
+    """One notice per series and kind of noise or drift, with its lengths."""
+    lengths: dict[tuple[str, str], list[int]] = {}
+    for point in points:
+        for kind in point.notices:
+            if kind.startswith(("noisy_", "drift_")):
+                lengths.setdefault((kind, point.series), []).append(point.prefix_tokens)
+    return [
+        Notice(kind=kind, series=series, detail=f"at {', '.join(map(str, found))} tokens")
+        for (kind, series), found in lengths.items()
+    ]

@@ -254,3 +254,31 @@ def pair_rounds(recompute: Medians, load: Medians) -> list[dict[float, float]]:
             ratio = math.log(recompute[tokens][number]) - math.log(load[tokens][number])
             rounds.setdefault(number, {})[float(tokens)] = ratio
     return [rounds[number] for number in sorted(rounds)]
+
+
+def notice_depths(samples: Sequence[Sample]) -> list[Notice]:
+    """Notice samples of different depths in one series: each depth has its own scaling error."""
+    depths: dict[str, set[int]] = {}
+    for sample in samples:
+        if sample.outcome.measured_layers is not None:
+            depths.setdefault(sample.case.series, set()).add(sample.outcome.measured_layers)
+    return [
+        Notice(
+            kind="mixed_depths",
+            series=series,
+            detail=f"samples with {' and '.join(map(str, sorted(found)))} layers are pooled",
+        )
+        for series, found in depths.items()
+        if len(found) > 1
+    ]
+
+
+def notice_unknown_series(run: RunRecord, samples: Sequence[Sample]) -> list[Notice]:
+    """Notice series missing from run.json: their cache state and layout are unknown."""
+    known = {(name, info.arm) for name, info in run.series.items()}
+    measured = dict.fromkeys((sample.case.series, sample.case.arm) for sample in samples)
+    return [
+        Notice(kind="unknown_series", series=name, detail=f"run.json names no {arm} series {name}")
+        for name, arm in measured
+        if (name, arm) not in known
+    ]
