@@ -40,28 +40,20 @@ MIN_SLOPE = 0.1  # of log(recompute / load) per log(length)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RefineState:
-    """All that the policy looks at.
+    """All that the policy looks at."""
 
-    Args:
-        curves: one tuple per load series, in it one curve per finished round, oldest first.
-        step_tokens, min_tokens, max_tokens: allowed lengths are the multiples of the step in this range.
-        num_rounds: rounds after which the sweep ends whatever the precision.
-        precision: asked half-width of the interval of C*, relative.
-        rounds_done: finished rounds.
-        remaining_s: what is left of the budget; None for no budget.
-        cost_s: seconds that all arms together cost in one round at a length, by length, as measured.
-        tried: by length, rounds that measured it, whether their samples count or not.
-    """
-
+    # one tuple per load series, in it one curve per finished round, oldest first
     curves: tuple[tuple[RoundCurve, ...], ...]
-    step_tokens: int
+    step_tokens: int  # allowed lengths are the multiples of the step in this range
     min_tokens: int
     max_tokens: int
-    num_rounds: int
-    precision: float
-    rounds_done: int
-    remaining_s: float | None = None
+    num_rounds: int  # rounds after which the sweep ends whatever the precision
+    precision: float  # asked half-width of the interval of C*, relative
+    rounds_done: int  # finished rounds
+    remaining_s: float | None = None  # what is left of the budget; None for no budget
+    # seconds that all arms together cost in one round at a length, by length, as measured
     cost_s: Mapping[int, float] = field(default_factory=dict)
+    # by length, rounds that measured it, whether their samples count or not
     tried: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

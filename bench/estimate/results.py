@@ -91,20 +91,15 @@ class SweetSpot:
 
 @dataclass(frozen=True, slots=True)
 class HybridPoint:
-    """The hybrid arm at one length.
-
-    Args:
-        load_fraction: share of the prefix that was loaded, median over samples.
-        better_arm: the faster of the two others here, by the median over rounds.
-        speedup: seconds of the better arm / seconds of the hybrid, paired by round; above 1 hybrid wins.
-    """
+    """The hybrid arm at one length."""
 
     prefix_tokens: int
     num_rounds: int
     num_samples: int
     hybrid_s: Estimate | None
-    load_fraction: float | None
-    better_arm: BetterArm | None
+    load_fraction: float | None  # share of the prefix that was loaded, median over samples
+    better_arm: BetterArm | None  # the faster of the two others here, by the median over rounds
+    # seconds of the better arm / seconds of the hybrid, paired by round; above 1 hybrid wins
     speedup: Estimate | None
     notices: tuple[str, ...] = ()
 
@@ -132,11 +127,7 @@ class Analysis:
 
 
 def choose_series(names: Sequence[str], asked: str | None) -> str:
-    """The series that was asked for, or the only one.
-
-    Raises:
-        ValueError: none, several and none named, or none of that name; says which there are.
-    """
+    """The series that was asked for, or the only one."""
     found = list(dict.fromkeys(names))
     if asked is None and len(found) == 1:
         return found[0]

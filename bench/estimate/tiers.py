@@ -59,53 +59,41 @@ ERROR = 0.025  # of naming any way surely slower that is not: once for the homes
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One load series as a place where prefixes may live.
-
-    Args:
-        backend, layout: as carried out; None in a record that does not say.
-        data_path, cache_state: as proved, of the samples that count; several are joined by " and ".
-        bytes_per_s: payload per second at its longest length, `rate_tokens`.
-        whole, marginal: C* and P* of the median load time.
-        from_tokens: from here on a prefix may live here: C* (P* where a suffix was asked for) in whole chunks, the
-            shortest length measured where load always wins; None where load never wins, or only below a length or
-            between two, or where nobody knows.
-        points: by length, of those where it was measured.
-        left_out: what of its samples does not count, and why.
-    """
+    """One load series as a place where prefixes may live."""
 
     series: str
     place: Place
-    backend: str | None
+    backend: str | None  # as carried out; None in a record that does not say
     layout: str | None
-    data_path: str | None
+    data_path: str | None  # as proved, of the samples that count; several are joined by " and "
     cache_state: str | None
     rate_tokens: int | None
-    bytes_per_s: Estimate | None
-    whole: SweetSpot | None
+    bytes_per_s: Estimate | None  # payload per second at its longest length, `rate_tokens`
+    whole: SweetSpot | None  # C* and P* of the median load time
     marginal: SweetSpot | None
+    # from here on a prefix may live here: C* (P* where a suffix was asked for) in whole chunks, the shortest
+    # length measured where load always wins; None where load never wins, or only below a length or between
+    # two, or where nobody knows
     from_tokens: int | None
-    points: tuple[Point, ...]
-    left_out: tuple[str, ...] = ()
+    points: tuple[Point, ...]  # by length, of those where it was measured
+    left_out: tuple[str, ...] = ()  # what of its samples does not count, and why
 
 
 @dataclass(frozen=True, slots=True)
 class CheapestTier:
-    """The cheapest tier that beats recompute at one length.
-
-    Args:
-        series, place: of that tier; None where none does.
-        ties: series in the same place that beat recompute too, and that are not surely slower: see `indistinguishable`, at
-            `ERROR` over all pairs of such series at all lengths, since the home is the fastest of them by chance too.
-        undecided: series whose rounds disagree on recompute: in cheaper places (in any, where no tier beats recompute),
-            and those in the same place that are not surely slower.
-        unverified: the tier's cache state could not be proved, so that a cache may have answered.
-    """
+    """The cheapest tier that beats recompute at one length."""
 
     prefix_tokens: int
-    series: str | None
+    series: str | None  # of that tier; None where none does
     place: Place | None
+    # series whose rounds disagree on recompute: in cheaper places (in any, where no tier beats recompute),
+    # and those in the same place that are not surely slower
     undecided: tuple[str, ...]
+    # series in the same place that beat recompute too, and that are not surely slower: see
+    # `indistinguishable`, at `ERROR` over all pairs of such series at all lengths, since the home is the
+    # fastest of them by chance too
     ties: tuple[str, ...] = ()
+    # the tier's cache state could not be proved, so that a cache may have answered
     unverified: bool = False
 
     @property
@@ -116,24 +104,18 @@ class CheapestTier:
 
 @dataclass(frozen=True, slots=True)
 class TierTable:
-    """All tiers of a run, fastest first, with recompute beside them.
-
-    Args:
-        recompute_s: by length; every tier was compared with it.
-        suffix_tokens: above 0, all times are those of so many next tokens.
-        order_tokens: the longest length that all measured tiers have, at which their load times order them; None
-            where they share none: each then stands by its time at its own longest.
-        undecided: runs of neighbours in that order whose load times there are the same within the noise: see
-            `indistinguishable`, at `ERROR` over the neighbours.
-        not_measured: what was asked for and skipped, each with its reason.
-    """
+    """All tiers of a run, fastest first, with recompute beside them."""
 
     tiers: tuple[Tier, ...]
     homes: tuple[CheapestTier, ...]
-    recompute_s: Mapping[int, Estimate]
-    suffix_tokens: int
+    recompute_s: Mapping[int, Estimate]  # by length; every tier was compared with it
+    suffix_tokens: int  # above 0, all times are those of so many next tokens
+    # the longest length that all measured tiers have, at which their load times order them; None where they
+    # share none: each then stands by its time at its own longest
     order_tokens: int | None
-    not_measured: tuple[str, ...]
+    not_measured: tuple[str, ...]  # what was asked for and skipped, each with its reason
+    # runs of neighbours in that order whose load times there are the same within the noise: see
+    # `indistinguishable`, at `ERROR` over the neighbours
     undecided: tuple[tuple[str, ...], ...] = ()
 
     @property

@@ -34,12 +34,7 @@ def require_sound(sample: Sample) -> None:
 
 
 def require_measurable(run: RunRecord, samples: Sequence[Sample]) -> None:
-    """Stop on samples that this run cannot have taken.
-
-    Raises:
-        AnalysisError: less time than one of its parts, a prefix beyond the model's maximum, or bytes that a prefix
-            of this length has not.
-    """
+    """Stop on samples that this run cannot have taken."""
     for sample in samples:
         require_sound(sample)
         _require_parts(sample, ranks=run.plan.tensor_parallel)
@@ -142,11 +137,7 @@ class Selection:
 def tabulate(
     samples: Iterable[Sample],
 ) -> dict[tuple[ArmName, str, int], dict[int, dict[int, list[Outcome]]]]:
-    """Outcomes by (arm, series, suffix_tokens), then prefix length, then round.
-
-    Raises:
-        AnalysisError: seconds that are zero, negative or not finite.
-    """
+    """Outcomes by (arm, series, suffix_tokens), then prefix length, then round."""
     tables: dict[tuple[ArmName, str, int], dict[int, dict[int, list[Outcome]]]] = {}
     for sample in samples:
         require_sound(sample)

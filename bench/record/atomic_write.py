@@ -14,11 +14,7 @@ class WriteError(FailedError):
 
 @contextmanager
 def writing_results(folder: Path) -> Iterator[None]:
-    """Tell a full, read-only or lost results folder as what it is.
-
-    Raises:
-        WriteError: the system does not let us; says why.
-    """
+    """Tell a full, read-only or lost results folder as what it is."""
     try:
         yield
     except OSError as error:

@@ -23,11 +23,7 @@ VARIABLE = "KVCROSS_RESULTS"
 
 
 def choose_result(root: Path, environment: Mapping[str, str] | None = None) -> Path:
-    """The folder that KVCROSS_RESULTS names, else the run below `root` that was started last.
-
-    Raises:
-        RecordError: there is none.
-    """
+    """The folder that KVCROSS_RESULTS names, else the run below `root` that was started last."""
     named = (os.environ if environment is None else environment).get(VARIABLE)
     if named:
         # a relative name counts from here, else from the folder that `root` is in (a notebook runs beside it)
@@ -40,11 +36,7 @@ def choose_result(root: Path, environment: Mapping[str, str] | None = None) -> P
 
 
 def open_results(folder: Path) -> tuple[RunRecord, list[Sample]]:
-    """The run with what reading its samples gave as further notices, and the samples.
-
-    Raises:
-        RecordError: a file is missing or cannot be read.
-    """
+    """The run with what reading its samples gave as further notices, and the samples."""
     run = read_run(folder)
     samples, notices = read_samples(folder)
     return run.model_copy(update={"notices": (*run.notices, *notices)}), samples
@@ -57,11 +49,7 @@ def slug(text: str) -> str:
 
 
 def create_folder(root: Path, *, model_name: str, machine: str, started: datetime) -> tuple[str, Path]:
-    """A fresh result folder and its run id.
-
-    Raises:
-        OSError: `root` is not writable.
-    """
+    """A fresh result folder and its run id."""
     run_id = f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     folder = root / slug(model_name) / slug(machine) / run_id
     folder.mkdir(parents=True)
@@ -83,11 +71,6 @@ def hold_folder(folder: Path) -> Iterator[None]:
 
     The lock is on the directory itself, so no file is left behind, and the kernel drops it with the process, even
     by kill -9.  Reading the samples and writing what derives from them takes no lock.
-
-    Raises:
-        RecordError: there is no such folder.
-        PlanError: another sweep holds it.
-        WriteError: the file system gives no lock.
     """
     try:
         held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

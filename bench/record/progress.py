@@ -10,26 +10,17 @@ from bench.record.sample import Sample
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a sweep has come.
-
-    Args:
-        samples: all so far.
-        loads: load series that are still measured; one that broke is left out, its samples are not.
-        allowed: lengths that may be measured, rising.
-        cost_s: by length, seconds that one sample of every arm is expected to take.
-        rounds_done: finished rounds.
-        budget_left_s: seconds until the budget is spent.
-        startup_s: seconds that a round costs before it measures.
-    """
+    """How far a sweep has come."""
 
     run: RunRecord
-    samples: Sequence[Sample]
+    samples: Sequence[Sample]  # all so far
+    # load series that are still measured; one that broke is left out, its samples are not
     loads: tuple[str, ...]
-    allowed: tuple[int, ...]
-    cost_s: Mapping[int, float]
-    rounds_done: int
-    budget_left_s: float
-    startup_s: float
+    allowed: tuple[int, ...]  # lengths that may be measured, rising
+    cost_s: Mapping[int, float]  # by length, seconds that one sample of every arm is expected to take
+    rounds_done: int  # finished rounds
+    budget_left_s: float  # seconds until the budget is spent
+    startup_s: float  # seconds that a round costs before it measures
 
 
 NO_ROOM = "no further round fits into the budget"  # why a sweep ends that its policy did not end
@@ -37,14 +28,11 @@ NO_ROOM = "no further round fits into the budget"  # why a sweep ends that its p
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """There is no further round.
+    """There is no further round."""
 
-    Args:
-        reason: why, as a clause.
-        wanted: what it would have measured, rising, had the budget allowed; empty when all is measured that was asked for.
-    """
-
-    reason: str
+    reason: str  # why, as a clause
+    # what it would have measured, rising, had the budget allowed; empty when all is measured that was asked
+    # for
     wanted: tuple[int, ...] = ()
 
 

@@ -8,19 +8,13 @@ from bench.record.plan import Plan
 
 
 class ReadSetting(BaseModel):
-    """How files are read.
-
-    Args:
-        num_threads: that read.
-        in_flight: parts of chunks that each keeps in flight.
-        request_bytes: largest read handed to the backend.
-    """
+    """How files are read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    num_threads: int = Field(gt=0)
-    in_flight: int = Field(gt=0)
-    request_bytes: int = Field(gt=0)
+    num_threads: int = Field(gt=0)  # that read
+    in_flight: int = Field(gt=0)  # parts of chunks that each keeps in flight
+    request_bytes: int = Field(gt=0)  # largest read handed to the backend
 
     @property
     def queue_depth(self) -> int:
@@ -56,25 +50,18 @@ class SettingTrial(BaseModel):
 
 
 class SettingSearch(BaseModel):
-    """The search for the setting of one load series, or why there was none.
-
-    Args:
-        chosen: what all rounds use; None where nothing was searched, and the layout's own values are used.
-        default: the layout's own values, which another setting had to be proved faster than.
-        reason: why it was chosen, or why nothing was searched.
-        trials: every setting that was tried, in the order first tried.
-        prefix_tokens: tokens of the prefix that each trial loaded.
-        seconds: that the search took, its process and warm-up included.
-    """
+    """The search for the setting of one load series, or why there was none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # what all rounds use; None where nothing was searched, and the layout's own values are used
     chosen: ReadSetting | None = None
+    # the layout's own values, which another setting had to be proved faster than
     default: ReadSetting | None = None
-    reason: str
-    trials: tuple[SettingTrial, ...] = ()
-    prefix_tokens: int | None = None
-    seconds: float | None = None
+    reason: str  # why it was chosen, or why nothing was searched
+    trials: tuple[SettingTrial, ...] = ()  # every setting that was tried, in the order first tried
+    prefix_tokens: int | None = None  # tokens of the prefix that each trial loaded
+    seconds: float | None = None  # that the search took, its process and warm-up included
 
     def bytes_per_s(self, setting: ReadSetting) -> float | None:
         """Median rate of one of the settings; None where nothing was read with it."""

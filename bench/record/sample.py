@@ -39,54 +39,38 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one timed call gave.  Missing is None, never 0; every `_s` is seconds.
+    """What one timed call gave.  Missing is None, never 0; every `_s` is seconds."""
 
-    Args:
-        seconds: the whole arm (`recompute_s`, `load_s` …), first-token step included.
-        open_s, read_s, h2d_s, scatter_s: shares of a load, each the mean over the reading threads, so
-            that together with `first_token_s` they add up to about `seconds` when nothing overlaps.
-        num_bytes: KV payload brought in.
-        load_fraction: of a hybrid sample, share of the prefix (its last token left out) that was loaded.
-        num_requests: reads handed to the backend.
-        request_bytes: largest read handed to the backend.
-        queue_depth, achieved_queue_depth: reads in flight, at most and on average, see `LoadSplit`.
-        cache_state: as proved, not as asked.
-        data_path: the way the bytes took, as proved (`posix-direct`, `posix-buffered` …).
-        device_bytes: bytes that the block device says it read during the sample.
-        process_bytes: bytes that the kernel says this process caused to be fetched from storage.
-        verified: True when the bytes that arrived had the store's checksum; None when not looked at.
-        attention_kernel: the kernel that ran.
-        flops: floating-point operations of the real model at its full depth.
-        flops_per_s: of a gemm sample, its rate.
-        depth_s: measured seconds by layer-kind counts when the depth was scaled, {"1": 0.2, "3": 0.5}.
-        measured_layers, total_layers: deepest stack that really ran, and the model's.
-        notices: codes of what makes the sample suspect.
-    """
-
-    seconds: float
+    seconds: float  # the whole arm (`recompute_s`, `load_s` …), first-token step included
+    # shares of a load, each the mean over the reading threads, so that together with `first_token_s` they add
+    # up to about `seconds` when nothing overlaps
     open_s: float | None = None
     read_s: float | None = None
     h2d_s: float | None = None
     scatter_s: float | None = None
     first_token_s: float | None = None
-    num_bytes: int | None = None
+    num_bytes: int | None = None  # KV payload brought in
+    # of a hybrid sample, share of the prefix (its last token left out) that was loaded
     load_fraction: float | None = None
-    num_requests: int | None = None
-    request_bytes: int | None = None
-    queue_depth: int | None = None
+    num_requests: int | None = None  # reads handed to the backend
+    request_bytes: int | None = None  # largest read handed to the backend
+    queue_depth: int | None = None  # reads in flight, at most and on average, see `LoadSplit`
     achieved_queue_depth: float | None = None
-    cache_state: CacheState | None = None
-    data_path: str | None = None
-    device_bytes: int | None = None
+    cache_state: CacheState | None = None  # as proved, not as asked
+    data_path: str | None = None  # the way the bytes took, as proved (`posix-direct`, `posix-buffered` …)
+    device_bytes: int | None = None  # bytes that the block device says it read during the sample
+    # bytes that the kernel says this process caused to be fetched from storage
     process_bytes: int | None = None
+    # True when the bytes that arrived had the store's checksum; None when not looked at
     verified: bool | None = None
-    attention_kernel: str | None = None
-    flops: float | None = None
-    flops_per_s: float | None = None
+    attention_kernel: str | None = None  # the kernel that ran
+    flops: float | None = None  # floating-point operations of the real model at its full depth
+    flops_per_s: float | None = None  # of a gemm sample, its rate
+    # measured seconds by layer-kind counts when the depth was scaled, {"1": 0.2, "3": 0.5}
     depth_s: Mapping[str, float] | None = None
-    measured_layers: int | None = None
+    measured_layers: int | None = None  # deepest stack that really ran, and the model's
     total_layers: int | None = None
-    notices: tuple[str, ...] = field(default=())
+    notices: tuple[str, ...] = field(default=())  # codes of what makes the sample suspect
 
     @property
     def served_from_cache(self) -> bool:
@@ -116,19 +100,12 @@ class Arm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed call: which case, in which round, in which order, and what came out.
+    """One timed call: which case, in which round, in which order, and what came out."""
 
-    Args:
-        round: index of the fresh process that measured it, from 0; people are told it from 1.
-        order: position within the round, from 0, over all arms.
-        sample: repetition of the same case within the round, from 0.
-        started_s: seconds since the sweep began.
-    """
-
-    round: int
-    order: int
-    sample: int
-    started_s: float
+    round: int  # index of the fresh process that measured it, from 0; people are told it from 1
+    order: int  # position within the round, from 0, over all arms
+    sample: int  # repetition of the same case within the round, from 0
+    started_s: float  # seconds since the sweep began
     case: Case
     outcome: Outcome
 

@@ -41,22 +41,14 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def require_figure_name(path: Path) -> None:
-    """Stop on a file name that is not .png or .svg, or whose folder is not there.
-
-    Raises:
-        PlaceError: says which of the two.
-    """
+    """Stop on a file name that is not .png or .svg, or whose folder is not there."""
     if path.suffix not in METADATA:
         raise PlaceError(f"{path}: a figure is written as .png or .svg; try {path.stem or 'figure'}.png")
     _require_file_place(path)
 
 
 def require_csv_place(path: Path) -> None:
-    """Stop on a place where neither a .csv file nor a folder of them can be.
-
-    Raises:
-        PlaceError: says why.
-    """
+    """Stop on a place where neither a .csv file nor a folder of them can be."""
     if path.suffix != ".csv" and path.exists() and not path.is_dir():
         raise PlaceError(f"{path}: is a file; name a folder, or a file that ends in .csv")
     _require_file_place(path, folder_allowed=path.suffix != ".csv")
