@@ -61,12 +61,12 @@ TimeText = Annotated[str, AfterValidator(_require_time)]  # ISO 8601
 
 
 class BuiltLayers(BaseModel):
-    """The layers that every measuring process of a sweep builds: decided once, so that rounds may be pooled."""
+    """The layers built by every measuring process: decided once, so that rounds can be pooled."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    indices: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]  # in the real model, one at least
-    total: PositiveInt  # layers of the real model
+    indices: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]  # in the real model
+    total: PositiveInt  # of the real model
 
     @property
     def scaled(self) -> bool:
@@ -138,7 +138,7 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def _upgrade(content: dict[str, Any], number: int) -> dict[str, Any]:
-    """The header as the current schema has it; anything malformed is left to the validation."""
+    """The header in the current schema; validation handles malformed values."""
     series, notices = content.get("series"), content.get("notices")
     if number < SCHEMA_OF_NOTICES and isinstance(series, dict) and isinstance(notices, list):
         notices = [
@@ -159,7 +159,7 @@ def _read_schema(path: Path, content: object) -> int:
 
 
 def find_ranks(sweep: Path, run: RunRecord, flag: str, given: int | None) -> int:
-    """The sweep's tensor-parallel ranks, which measured together and each keep their own KV."""
+    """The sweep's tensor-parallel ranks; stops if `flag` was given another number."""
     ranks = run.plan.tensor_parallel
     if given not in (None, ranks):
         together = "one rank" if ranks == 1 else f"{ranks} ranks together"
