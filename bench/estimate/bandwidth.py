@@ -1,15 +1,9 @@
-"""The part of a load that a faster drive would shorten, and what the answer would be with one.
-
-A load takes `fixed_s` + transfer: `fixed_s` is what does not shrink with the read rate, the first-token step
-and opening files (`first_token_s` + `open_s` as recorded; without either, the `a` of the fit a + b n).  The
-read rate is payload bytes over transfer seconds, and the break-even bandwidth the rate at which load ties
-with recompute:
+"""Read rate of a load, its break-even with recompute, and C* at other rates.
 
     bytes_per_s            = num_bytes / (load_s - fixed_s)
     break_even_bytes_per_s = num_bytes / (recompute_s - fixed_s)
 
-so that load wins exactly when the rate is above the break-even.  When recompute is faster than the fixed
-costs alone, no rate can tie and the break-even is None.
+`fixed_s` does not depend on the read rate: `first_token_s` + `open_s`, else the `a` of the fit a + b n.
 """
 
 from collections.abc import Sequence
@@ -26,7 +20,7 @@ SCALES = (0.5, 0.8, 1.25, 2.0)
 
 
 def fixed_seconds(outcomes: Sequence[Outcome], intercept_s: float) -> float:
-    """Median seconds of one round's loads that do not depend on the read rate."""
+    """Median fixed seconds of one round's loads."""
     fixed = [
         fixed_of(o, intercept_s) for o in outcomes if o.first_token_s is not None or o.open_s is not None
     ]
@@ -34,14 +28,14 @@ def fixed_seconds(outcomes: Sequence[Outcome], intercept_s: float) -> float:
 
 
 def fixed_of(outcome: Outcome, otherwise_s: float) -> float:
-    """Seconds of one load that do not depend on the read rate: its own where recorded, else `otherwise_s`."""
+    """Fixed seconds of one load: as recorded, else `otherwise_s`."""
     if outcome.first_token_s is None and outcome.open_s is None:
         return otherwise_s
     return (outcome.first_token_s or 0.0) + (outcome.open_s or 0.0)
 
 
 def break_even_bytes_per_s(num_bytes: int | None, recompute_s: float, fixed_s: float) -> float | None:
-    """Read rate at which load ties with recompute; None when nothing is read or no rate can."""
+    """Read rate at which load ties with recompute; None if nothing is read or fixed costs exceed recompute."""
     if not num_bytes or recompute_s <= fixed_s:
         return None
     return num_bytes / (recompute_s - fixed_s)
@@ -59,7 +53,7 @@ def scale_bandwidth(load: Medians, fixed: Medians, scale: float) -> dict[int, di
 
 
 def find_sensitivity(recompute: Medians, load: Medians, fixed: Medians) -> dict[str, Estimate | None]:
-    """C* at each of SCALES times the bandwidth, with its interval; None unless just one crossing is decided."""
+    """C* at each of SCALES times the bandwidth; None unless exactly one crossing is decided."""
     found: dict[str, Estimate | None] = {}
     for scale in SCALES:
         rounds = pair_rounds(recompute, scale_bandwidth(load, fixed, scale))

@@ -1,10 +1,6 @@
-"""Where a band crosses zero, and the verdict: one crossing, none, several, or not decidable.
+"""Find where a band crosses zero, and the verdict: one crossing, none, several, or inconclusive.
 
-At each measured length the sign is decided when the 95 % interval of the advantage excludes 0.  Between two
-decided lengths of opposite sign lies one crossing; its value is where the median over rounds is 0, its
-interval the set of lengths where 0 is inside the band.  The verdict holds for the measured range alone.
-
-Fitted curves are diagnostics, and the only source of extrapolated values.
+The verdict holds for the measured range.  Fitted curves are diagnostics and the only source of extrapolated values.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,19 +24,14 @@ STEPS = 96  # grid between two decided lengths; values between steps are interpo
 
 @dataclass(frozen=True, slots=True)
 class CrossoverReading:
-    """Verdict over one band, before it is dressed as a SweetSpot.
-
-    Args:
-        signs: by measured length: 1 load wins, -1 recompute wins, 0 undecided.
-        centres: by measured length: the median advantage.
-    """
+    """Verdict over one band."""
 
     verdict: Verdict
     crossings: tuple[Crossing, ...] = ()
     reason: str = ""
-    signs: tuple[int, ...] = ()
-    centres: tuple[float, ...] = ()
-    doubts: tuple[int, ...] = ()  # lengths of which more rounds may change the verdict, or contradict it
+    signs: tuple[int, ...] = ()  # by measured length: 1 load wins, -1 recompute wins, 0 undecided
+    centres: tuple[float, ...] = ()  # by measured length: the median advantage
+    doubts: tuple[int, ...] = ()  # lengths where more rounds may change the verdict
     opposite: tuple[int, ...] = ()  # undecided lengths whose median contradicts the nearest decided one
 
 

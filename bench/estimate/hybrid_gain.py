@@ -1,4 +1,4 @@
-"""The hybrid arm beside the better of the two others, length by length."""
+"""Compare the hybrid arm with the better of recompute and load, by length."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,13 +14,7 @@ from bench.record.run import RunRecord
 def make_curves(
     run: RunRecord, pairings: Sequence[PairedRounds], tables: Mapping[str, Table]
 ) -> tuple[HybridCurve, ...]:
-    """One curve for each hybrid series that the run names, whether it was measured or not.
-
-    Args:
-        run: names for each hybrid series the load series that it loads like.
-        pairings: of the load series.
-        tables: samples of the hybrid series.
-    """
+    """One curve per hybrid series of the run, measured or not, from its samples in `tables`."""
     beside = {pairing.series: pairing for pairing in pairings}
     curves = []
     for series, info in run.series.items():

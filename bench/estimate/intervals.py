@@ -1,23 +1,11 @@
-"""Location of a few rounds and its 95 % interval, for one value or for many columns at once.
+"""Median of a few rounds with its 95 % interval, and the variance between and within rounds.
 
-The unit is the round (one fresh process).  The value is the median.  The interval is
+6 rounds or more: interpolated order statistics, which assume no distribution and are robust to one slow round.
+3 to 5 rounds: Student's t around the mean, which an outlier makes wide, never narrow.
 
-* Hettmansperger and Sheather's interpolated order-statistic interval of the median for 6 rounds and more: it
-  needs no normal noise, and one round that was two or three times too slow hardly moves it;
-* Student's t around the mean for 2 to 5 rounds, where order statistics cannot reach 95 %: an outlier makes
-  this one wide, never narrow;
-* none for a single round.
-
-Source: T. P. Hettmansperger, S. J. Sheather, "Confidence intervals based on interpolated order statistics",
-Statistics & Probability Letters 4 (1986) 75-79.
-
-Where the noise of a sweep lies: between its rounds or between the samples of one round.
-
-One-way random effects on relative times: sample = case median × (1 + round + repeat).  The round's share does
-not shrink with more samples in the same process, which is why a sweep repeats rounds.
-
-Source: S. R. Searle, G. Casella, C. E. McCulloch, "Variance Components", Wiley 1992, chapter 3 (analysis of
-variance estimators for the one-way model with unequal group sizes).
+Sources: T. P. Hettmansperger, S. J. Sheather, "Confidence intervals based on interpolated order statistics",
+Statistics & Probability Letters 4 (1986) 75-79.  S. R. Searle, G. Casella, C. E. McCulloch, "Variance Components",
+Wiley 1992, chapter 3 (one-way random effects with unequal group sizes).
 """
 
 import math
@@ -36,12 +24,7 @@ from kvio.errors import FailedError
 
 @dataclass(frozen=True, slots=True)
 class VarianceComponents:
-    """Relative spread of one case: standard deviations as shares of its median.
-
-    Args:
-        between: of the rounds' true levels; 0 when the rounds differ no more than their samples do.
-        within: of the samples of one round around its level; None with one sample in every round.
-    """
+    """Standard deviations of one case, relative to its median: sample = median × (1 + round + repeat)."""
 
     arm: str
     series: str
@@ -50,12 +33,12 @@ class VarianceComponents:
     num_rounds: int
     num_samples: int
     median_s: float
-    between: float
-    within: float | None
+    between: float  # between rounds: more samples in the same process do not reduce it
+    within: float | None  # within a round; None with one sample per round
 
     @property
     def between_share(self) -> float | None:
-        """Share of the variance that lies between rounds, 0 to 1; None when it cannot be told apart."""
+        """Share of the variance between rounds, 0 to 1; None when unknown."""
         if self.within is None:
             return None
         total = self.between**2 + self.within**2
@@ -63,7 +46,7 @@ class VarianceComponents:
 
 
 def variance_components(samples: Sequence[Sample]) -> tuple[VarianceComponents, ...]:
-    """Components of every case measured in two rounds or more, ordered by arm, series and length."""
+    """Components of every case with two rounds or more, ordered by arm, series and length."""
     cases: dict[tuple[str, str, int, int], dict[int, list[float]]] = {}
     for sample in samples:
         case = sample.case
@@ -97,29 +80,18 @@ def _components(key: tuple[str, str, int, int], rounds: Sequence[Sequence[float]
 
 
 def predict_half_width(components: VarianceComponents, *, num_rounds: int, num_samples: int) -> float:
-    """Relative half-width of the 95 % t interval over rounds that such noise gives on average.
-
-    Args:
-        num_rounds: fresh processes, 2 or more.
-        num_samples: samples of the case in each.
-
-    Raises:
-        ValueError: fewer than 2 rounds or fewer than 1 sample.
-    """
+    """Expected relative half-width of the 95 % t interval over rounds, with `num_samples` per round."""
     if num_rounds < 2 or num_samples < 1:
-        raise ValueError(f"{num_rounds} rounds x {num_samples} samples give no interval; take 2 x 1 or more")
+        raise ValueError(f"{num_rounds} rounds x {num_samples} samples give no interval. Use 2 x 1 or more.")
     variance = components.between**2 / num_rounds
     variance += (components.within or 0.0) ** 2 / (num_rounds * num_samples)
     return float(stdtrit(num_rounds - 1, (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
 
 
 def pooled_half_width(components: VarianceComponents, *, num_samples: int) -> float:
-    """Relative half-width that pooling `num_samples` samples of ONE process would claim.
-
-    It knows nothing of the spread between rounds, so it is too narrow by about that spread.
-    """
+    """Relative half-width from pooling the samples of ONE process: too narrow, as it omits the spread between rounds."""
     if num_samples < 2:
-        raise ValueError(f"{num_samples} samples give no interval; take 2 or more")
+        raise ValueError(f"{num_samples} samples give no interval. Use 2 or more.")
     factor = float(stdtrit(num_samples - 1, (1 + CONFIDENCE) / 2))
     return factor * (components.within or 0.0) / math.sqrt(num_samples)
 
@@ -127,12 +99,12 @@ def pooled_half_width(components: VarianceComponents, *, num_samples: int) -> fl
 Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-MIN_ROUNDS_FOR_INTERVAL = 3  # the t interval of two spans orders of magnitude and tells nothing
+MIN_ROUNDS_FOR_INTERVAL = 3  # the t interval of two spans orders of magnitude
 MIN_ROUNDS_FOR_MEDIAN = 6  # below, the extreme rounds cover less than 95 %
 
 
 class AnalysisError(FailedError):
-    """The samples cannot be analysed, or the question makes no sense for them."""
+    """The samples cannot be analysed."""
 
 
 @cache
@@ -158,10 +130,7 @@ def student_factor(num_rounds: int) -> float:
 
 
 def summarise_columns(rounds: Floats) -> tuple[Floats, Floats, Floats]:
-    """Median, low and high of each column of (num_rounds, num_columns); NaN where a round has no value.
-
-    Bounds are NaN for a column of fewer than three rounds, all three are NaN for a column of none.
-    """
+    """Median, low and high of each column of (num_rounds, num_columns), ignoring NaN; bounds are NaN below 3 rounds."""
     ordered = np.sort(rounds, axis=0)  # NaN goes last
     counts = np.count_nonzero(~np.isnan(ordered), axis=0)
     median, low, high = (np.full(rounds.shape[1], np.nan) for _ in range(3))
@@ -200,7 +169,7 @@ def summarise(values: Sequence[float]) -> Estimate | None:
 
 
 def summarise_positive(values: Sequence[float]) -> Estimate | None:
-    """As `summarise`, on the log scale: for seconds, rates and ratios, whose noise multiplies."""
+    """`summarise` on the log scale, for seconds, rates and ratios: their noise is multiplicative."""
     found = summarise([math.log(value) for value in values])
     if found is None:
         return None
@@ -210,12 +179,12 @@ def summarise_positive(values: Sequence[float]) -> Estimate | None:
 
 
 def _exp(value: float) -> float:
-    """exp that gives inf instead of raising: two wild rounds have a t interval of hundreds of logs."""
+    """exp, or inf on overflow: a t interval of few noisy rounds can span hundreds of logs."""
     return math.exp(value) if value < 700 else math.inf
 
 
 def half_width(estimate: Estimate) -> float | None:
-    """Half the interval, relative to the value; None when there are too few rounds for one."""
+    """Half the interval, relative to the value; None without an interval."""
     if estimate.low is None or estimate.high is None:
         return None
     return (estimate.high - estimate.low) / (2 * estimate.value)

@@ -20,10 +20,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from bench.estimate.analysis import make_pairings
 from bench.estimate.crossover import CrossoverReading, centre_roots, decide
 from bench.estimate.intervals import AnalysisError, half_width
-from bench.estimate.paired_rounds import PairedRounds
+from bench.estimate.paired_rounds import PairedRounds, make_pairings
 from bench.estimate.round_curves import RoundCurve, RoundCurves, direct_band
 from bench.estimate.valid_samples import TRIES, round_medians
 from bench.record.progress import NO_ROOM, End, Progress
@@ -41,28 +40,20 @@ MIN_SLOPE = 0.1  # of log(recompute / load) per log(length)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RefineState:
-    """All that the policy looks at.
+    """The input of the policy."""
 
-    Args:
-        curves: one tuple per load series, in it one curve per finished round, oldest first.
-        step_tokens, min_tokens, max_tokens: allowed lengths are the multiples of the step in this range.
-        num_rounds: rounds after which the sweep ends whatever the precision.
-        precision: asked half-width of the interval of C*, relative.
-        rounds_done: finished rounds.
-        remaining_s: what is left of the budget; None for no budget.
-        cost_s: seconds that all arms together cost in one round at a length, by length, as measured.
-        tried: by length, rounds that measured it, whether their samples count or not.
-    """
-
+    # per load series, one curve per finished round, oldest first
     curves: tuple[tuple[RoundCurve, ...], ...]
-    step_tokens: int
+    step_tokens: int  # allowed lengths: its multiples from min_tokens to max_tokens
     min_tokens: int
     max_tokens: int
-    num_rounds: int
-    precision: float
-    rounds_done: int
-    remaining_s: float | None = None
+    num_rounds: int  # maximum rounds, whatever the precision
+    precision: float  # requested relative half-width of the interval of C*
+    rounds_done: int  # finished rounds
+    remaining_s: float | None = None  # budget left; None: unlimited
+    # measured seconds of all arms in one round, by length
     cost_s: Mapping[int, float] = field(default_factory=dict)
+    # rounds by length, with valid samples or not
     tried: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -122,14 +113,14 @@ def next_lengths(state: RefineState) -> tuple[int, ...]:
 
 
 def _allowed(state: RefineState, wanted: set[int]) -> set[int]:
-    """Those that may still be measured, for earlier rounds know lengths that were refused since; else the coarse ones."""
+    """The lengths still allowed (earlier rounds may have lengths refused since), else the coarse ones."""
     return {n for n in wanted if state.shortest <= n <= state.longest} or set(coarse_grid(state))
 
 
 def _affordable(state: RefineState, first: tuple[int, ...], then: tuple[int, ...]) -> tuple[int, ...]:
     """As many of `first`, then of `then` (short ones before long ones) as the budget allows.
 
-    What `then` names is not urgent: it leaves something for later rounds, unless there is nothing else to measure.
+    `then` is not urgent: it leaves budget for later rounds, unless nothing else can be measured.
     """
     left = math.inf if state.remaining_s is None else state.remaining_s
     chosen: list[int] = []
@@ -144,7 +135,7 @@ def _affordable(state: RefineState, first: tuple[int, ...], then: tuple[int, ...
 
 
 def _seldom(state: RefineState, grid: tuple[int, ...]) -> tuple[int, ...]:
-    """Coarse lengths that fewer rounds than COARSE_ROUNDS have measured, unless many have in vain."""
+    """Coarse lengths measured in fewer than COARSE_ROUNDS rounds, unless TRIES rounds failed there."""
     return tuple(
         n
         for n in grid
@@ -158,7 +149,7 @@ def _times(rounds: Sequence[RoundCurve], tokens: int) -> int:
 
 @lru_cache(maxsize=16)
 def _read(rounds: tuple[RoundCurve, ...]) -> tuple[RoundCurves, CrossoverReading]:
-    """Kept, because stopping and refining look at the same rounds."""
+    """Cached: stopping and refining read the same rounds."""
     band = RoundCurves(rounds)
     return band, decide(band)
 
@@ -249,19 +240,19 @@ def _answered(state: RefineState, reading: CrossoverReading) -> bool:
     return all(width is not None and width <= state.precision for width in widths)
 
 
-MAX_SIMULATED_ROUNDS = 40  # virtual time passes so fast that the real one would be spent on analysing
+MAX_SIMULATED_ROUNDS = 40  # virtual time is fast: more rounds would spend real time on analysis
 UNLIMITED = 10**6  # rounds, when only the budget ends a sweep
 
 
 def choose_lengths(progress: Progress) -> tuple[int, ...] | End:
     """Lengths of the next round; the end when every C* is as precise as asked, the rounds are used up, or none fits.
 
-    A sweep whose arms never cross goes on until its budget is spent, over all lengths: there is no interval
-    to narrow, but each length's ratio gets surer.  A list of lengths that the user gave is measured as given.
+    A sweep whose arms never cross uses its whole budget over all lengths: each ratio becomes more precise.
+    A list of lengths given by the user is measured as given.
     """
     plan = progress.run.plan
     if plan.num_rounds is not None and progress.rounds_done >= plan.num_rounds:
-        return End(f"the rounds that --rounds asked for, {plan.num_rounds}, are measured")
+        return End(f"all {plan.num_rounds} rounds of --rounds are measured")
     if plan.simulation is not None and progress.rounds_done >= MAX_SIMULATED_ROUNDS:
         return End(f"a simulation ends after {MAX_SIMULATED_ROUNDS} rounds")
     bands = _bands(progress)
@@ -279,7 +270,7 @@ def choose_lengths(progress: Progress) -> tuple[int, ...] | End:
     )
     if not _never_cross(bands) and should_stop(replace(state, remaining_s=None)):
         return End(
-            f"every crossover is known to ±{plan.precision * 100:g} %, as --precision asked (a smaller one goes on)"
+            f"every crossover is within ±{plan.precision * 100:g} % (--precision; a smaller value continues)"
         )
     if plan.tokens is not None or len(progress.allowed) == 1:
         return progress.allowed
@@ -289,7 +280,7 @@ def choose_lengths(progress: Progress) -> tuple[int, ...] | End:
 
 
 def _bands(progress: Progress) -> list[RoundCurves]:
-    """Of each load series that is still measured: one that broke tells nothing more, so it asks for nothing."""
+    """One band per load series still measured; failed series need no lengths."""
     return [
         _band(pairing, progress.run.plan.suffix_tokens)
         for pairing in make_pairings(progress.run, progress.samples)

@@ -1,6 +1,6 @@
-"""One load series beside the recompute series: the tables that points and spots are made of."""
+"""Pair one load series with the recompute series, round by round: the tables of points and sweet spots."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,34 +8,38 @@ import numpy as np
 
 from bench.estimate.bandwidth import fixed_by_round
 from bench.estimate.crossover import fit_seconds
+from bench.estimate.intervals import AnalysisError
 from bench.estimate.results import Fit
 from bench.estimate.round_curves import RoundCurves, band_of
-from bench.estimate.valid_samples import Medians, Selection, Table, pair_rounds, round_medians
+from bench.estimate.valid_samples import (
+    Medians,
+    Selection,
+    Table,
+    pair_rounds,
+    require_measurable,
+    round_medians,
+    select_load,
+    tabulate,
+)
+from bench.record.run import RunRecord
+from bench.record.sample import ArmName, Sample
+
+Tables = Mapping[tuple[ArmName, str, int], Table]  # by arm, series and suffix_tokens
 
 
 @dataclass(frozen=True)
 class PairedRounds:
-    """All samples of one load series that count, and those of the recompute arm.
-
-    Args:
-        series: the load series.
-        recompute_series: the series it is compared with; None when nothing was recomputed.
-        recompute, load: whole-prefix samples.
-        recompute_next, load_next: samples of the marginal question (suffix_tokens > 0).
-        suffix_tokens: next tokens of the marginal question; 0 where it was not asked.
-        chunk_tokens: tokens of one KV chunk.
-        gemm_flops_per_s: by round, what the device's matrix multiplication reached.
-    """
+    """The valid samples of one load series, and those of the recompute arm."""
 
     series: str
-    recompute_series: str | None
-    recompute: Table
+    recompute_series: str | None  # None when nothing was recomputed
+    recompute: Table  # whole prefixes
     load: Selection
-    recompute_next: Table
+    recompute_next: Table  # the next suffix_tokens after a prefix
     load_next: Selection
-    suffix_tokens: int
+    suffix_tokens: int  # 0: not requested
     chunk_tokens: int
-    gemm_flops_per_s: Mapping[int, float]
+    gemm_flops_per_s: Mapping[int, float]  # by round
 
     @cached_property
     def recompute_s(self) -> Medians:
@@ -76,3 +80,74 @@ class PairedRounds:
 
 def _over_rounds(medians: Medians) -> dict[int, float]:
     return {tokens: float(np.median(list(rounds.values()))) for tokens, rounds in medians.items()}
+
+
+def make_pairings(run: RunRecord, samples: Sequence[Sample]) -> tuple[PairedRounds, ...]:
+    """One pairing per load series, named by the run or found in the samples."""
+    require_measurable(run, samples)
+    tables = tabulate(samples)
+    recompute_series = _find_recompute_series(run, tables)
+    gemm = _find_gemm_rates(tables)
+    names = [name for name, info in run.series.items() if info.arm == "load"]
+    names += [series for arm, series, _ in tables if arm == "load"]
+    pairings = []
+    for series in dict.fromkeys(names):
+        suffix = _find_suffix(run, tables, recompute_series, series=series)
+        pairings.append(
+            PairedRounds(
+                series=series,
+                recompute_series=recompute_series,
+                recompute=tables.get(("recompute", recompute_series or "", 0), {}),
+                load=select_load(run, series, tables.get(("load", series, 0), {})),
+                recompute_next=tables.get(("recompute", recompute_series or "", suffix), {})
+                if suffix
+                else {},
+                load_next=select_load(run, series, tables.get(("load", series, suffix), {}))
+                if suffix
+                else Selection({}),
+                suffix_tokens=suffix,
+                chunk_tokens=find_chunk_tokens(run, series),
+                gemm_flops_per_s=gemm,
+            )
+        )
+    return tuple(pairings)
+
+
+def _find_recompute_series(run: RunRecord, tables: Tables) -> str | None:
+    names = {series for arm, series, _ in tables if arm == "recompute"}
+    if len(names) > 1:
+        raise AnalysisError(
+            f"{run.run_id}: {len(names)} recompute series ({', '.join(sorted(names))}), "
+            "but load is compared with one. Analyse them one at a time."
+        )
+    return next(iter(names), None)
+
+
+def _find_suffix(run: RunRecord, tables: Tables, recompute_series: str | None, *, series: str) -> int:
+    """The shortest suffix timed by both arms, else the requested one; 0 for none."""
+    ours = {suffix for arm, name, suffix in tables if arm == "recompute" and name == recompute_series}
+    theirs = {suffix for arm, name, suffix in tables if arm == "load" and name == series}
+    return min((ours & theirs) - {0}, default=run.plan.suffix_tokens)
+
+
+def find_chunk_tokens(run: RunRecord, series: str | None) -> int:
+    """Tokens per chunk of this series; the default is the run's."""
+    own = run.series[series].settings.get("chunk_tokens") if series in run.series else None
+    return own if isinstance(own, int) and own > 0 else run.chunk_tokens
+
+
+def _find_gemm_rates(tables: Tables) -> dict[int, float]:
+    """Median flops/s of each round's gemm samples."""
+    rates: dict[int, list[float]] = {}
+    for (arm, _, _), table in tables.items():
+        for rounds in table.values() if arm == "gemm" else ():
+            for number, outcomes in rounds.items():
+                found = [o.flops_per_s for o in outcomes if o.flops_per_s]
+                rates.setdefault(number, []).extend(found)
+    return {number: float(np.median(found)) for number, found in rates.items() if found}
+
+
+def list_fits(pairings: Sequence[PairedRounds]) -> tuple[Fit, ...]:
+    """The recompute fit once, then one load fit for each series."""
+    found = [pairing.recompute_fit for pairing in pairings[:1]] + [pairing.load_fit for pairing in pairings]
+    return tuple(fit for fit in found if fit is not None)

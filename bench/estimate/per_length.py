@@ -1,14 +1,10 @@
-"""Both arms at one length, with their intervals and what is suspect there.
+"""Both arms at one length with intervals, and doubts: few rounds, noise, drift, interference on the drive.
 
-What speaks against the numbers of one length: few rounds, noise, drift, others on the drive.
+Drift is tested in two ways, each requiring a change above DRIFT; steady rounds pass either at most once in 200 times:
 
-Whether the seconds of a case changed over the rounds: little by little, as heat does it, or all at once.
-
-    little by little   Kendall's rank correlation with the number of the round, and the Theil-Sen line
-    all at once        the split of the rounds with the largest t, corrected for the number of splits tried;
-                       its two parts must lie apart in rank too, for one slow round beside a usual one makes a large t
-
-Each asks for a change of more than DRIFT, and is passed by steady rounds once in 200 times at most.
+    trend   Kendall's rank correlation with the round number, and the Theil-Sen line
+    jump    the split of the rounds with the largest t, corrected for the number of splits; a rank test of its two
+            parts must confirm it, since one slow round next to a normal one gives a large t
 """
 
 import math
@@ -30,16 +26,17 @@ from bench.estimate.paired_rounds import PairedRounds
 from bench.estimate.results import Point
 from bench.estimate.tail_latency import tail_seconds
 from bench.estimate.valid_samples import Rounds
+from bench.record.notices import Notice
 from bench.record.sample import Outcome
 
-DRIFT = 0.10  # log change over the rounds from which a case is said to drift
-MIN_ROUNDS = 6  # with fewer, rounds are in order by chance too often
-CHANCE = 0.005  # of either test to be passed by rounds that are steady
+DRIFT = 0.10  # log change over the rounds, above which a case drifts
+MIN_ROUNDS = 6  # fewer rounds are in order by chance too often
+CHANCE = 0.005  # false-positive rate of either test
 MIN_PART = 2  # rounds on each side of a change
 
 
 def drifts(logs: Sequence[float]) -> bool:
-    """True when log seconds, one for each round in order, changed by more than DRIFT and than chance does."""
+    """True when log seconds, one per round in order, changed significantly and by more than DRIFT."""
     if len(logs) < MIN_ROUNDS:
         return False
     return _trends(logs) or _jumps(logs)
@@ -72,11 +69,11 @@ def _score(first: Floats, last: Floats) -> float:
     return abs(float(last.mean() - first.mean())) / max(spread, 1e-12)
 
 
-NOISY = 0.10  # robust standard deviation of log seconds between rounds from which a case is called noisy
+NOISY = 0.10  # robust standard deviation of log seconds between rounds, above which a case is noisy
 MFU_SURPRISE = 1.05
-SHARED = 1.10  # bytes that the drive gave for each one that the load asked for, beyond which others read too
-SHARED_SAMPLES = 0.25  # of the samples of a length, from which it is said
-STANDS_OUT = 2.0  # times what the other part of a load varies, from which one is named
+SHARED = 1.10  # bytes read by the drive per byte requested, above which other processes read too
+SHARED_SAMPLES = 0.25  # of the samples of a length
+STANDS_OUT = 2.0  # a part is blamed if it varies this many times more than the other
 
 
 def find_doubts(
@@ -87,14 +84,7 @@ def find_doubts(
     first_tokens_s: Mapping[int, float],
     mfu: float | None,
 ) -> tuple[str, ...]:
-    """Codes of what is noticed of one length, each once.
-
-    Args:
-        outcomes: of both arms, all rounds.
-        recompute_s, load_s: median seconds by round.
-        first_tokens_s: of the load, median seconds of its first-token step by round; of rounds that know it.
-        mfu: of recompute; None where unknown.
-    """
+    """Codes of the notices of one length, each once; `first_tokens_s` has only rounds that recorded the step."""
     found = list(dict.fromkeys(code for outcome in outcomes for code in outcome.notices))
     rounds = min(len(recompute_s), len(load_s))
     if MIN_ROUNDS_FOR_INTERVAL <= rounds < MIN_ROUNDS_FOR_MEDIAN:
@@ -114,7 +104,7 @@ def find_doubts(
 
 
 def _shares_drive(outcomes: Sequence[Outcome]) -> bool:
-    """Whether the drive gave more bytes than the load asked for, in a quarter of the samples that counted both."""
+    """Whether the drive read more bytes than requested in SHARED_SAMPLES of the samples with both counters."""
     shares = [
         outcome.device_bytes / outcome.process_bytes
         for outcome in outcomes
@@ -124,7 +114,7 @@ def _shares_drive(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _parts_of(load_s: Mapping[int, float], first_tokens_s: Mapping[int, float]) -> dict[str, list[float]]:
-    """Seconds of both parts of a load, by round; none where a round does not know them."""
+    """Seconds of both parts of a load by round; empty if a round lacks them."""
     if load_s.keys() - first_tokens_s.keys():
         return {}
     numbers = sorted(load_s)
@@ -135,7 +125,7 @@ def _parts_of(load_s: Mapping[int, float], first_tokens_s: Mapping[int, float]) 
 
 
 def _blame(parts: Mapping[str, Sequence[float]], measure: Callable[[Sequence[float]], float]) -> str | None:
-    """The part whose seconds vary far more than the other's do; None where neither does."""
+    """The part that varies STANDS_OUT times more than the other; None without one."""
     ranked = sorted(parts, key=lambda part: measure(parts[part]))
     if not ranked or measure(parts[ranked[-1]]) <= STANDS_OUT * measure(parts[ranked[0]]):
         return None
@@ -156,14 +146,14 @@ def _change(values: Sequence[float]) -> float:
 
 
 def make_points(pairing: PairedRounds) -> tuple[Point, ...]:
-    """One point for each length that either arm measured."""
+    """One point per length measured by either arm."""
     pairing = _as_asked(pairing)
     lengths = sorted(pairing.recompute.keys() | pairing.load.table.keys())
     return tuple(_make_point(pairing, tokens) for tokens in lengths)
 
 
 def _as_asked(pairing: PairedRounds) -> PairedRounds:
-    """A run that asked the marginal question has its points there: seconds of the next tokens."""
+    """With a suffix only, points are the seconds of the next tokens."""
     if pairing.recompute or pairing.load.table:
         return pairing
     return replace(pairing, recompute=pairing.recompute_next, load=pairing.load_next)
@@ -219,7 +209,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _first_tokens(load: Rounds) -> dict[int, float]:
-    """Median seconds of the first-token step in each round that knows them."""
+    """Median seconds of the first-token step, by round that recorded it."""
     medians = {number: _median(o.first_token_s for o in found) for number, found in load.items()}
     return {number: step_s for number, step_s in medians.items() if step_s is not None}
 
@@ -230,7 +220,7 @@ def _is_scaled(outcome: Outcome) -> bool:
 
 
 def _rates(load: Rounds, fixed_s: Mapping[int, float]) -> list[float]:
-    """Payload bytes per second of transfer, one for each round that has any."""
+    """Payload bytes per second of transfer, one per round with any."""
     rates = []
     for number, outcomes in sorted(load.items()):
         transfers = [(o.num_bytes, o.seconds - fixed_of(o, fixed_s[number])) for o in outcomes if o.num_bytes]
@@ -248,3 +238,16 @@ def _find_mfu(recompute: Rounds, gemm_flops_per_s: Mapping[int, float]) -> float
         if rates and number in gemm_flops_per_s:
             shares.append(float(np.median(rates)) / gemm_flops_per_s[number])
     return _median(shares)
+
+
+def notice_noise(points: Sequence[Point]) -> list[Notice]:
+    """One notice per series and kind of noise or drift, with its lengths."""
+    lengths: dict[tuple[str, str], list[int]] = {}
+    for point in points:
+        for kind in point.notices:
+            if kind.startswith(("noisy_", "drift_")):
+                lengths.setdefault((kind, point.series), []).append(point.prefix_tokens)
+    return [
+        Notice(kind=kind, series=series, detail=f"at {', '.join(map(str, found))} tokens")
+        for (kind, series), found in lengths.items()
+    ]

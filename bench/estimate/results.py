@@ -1,7 +1,4 @@
-"""The answer as values: points, crossings, verdicts, each with its interval.
-
-Which of a sweep's load series is meant: the only one, the one that was named, or none by itself.
-"""
+"""The answer as values: points, crossings and verdicts, each with its interval."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -53,7 +50,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """One sign change; `load_wins_beyond` tells its direction."""
+    """One sign change of the advantage."""
 
     tokens: Estimate
     bracket: tuple[int, int]
@@ -91,27 +88,22 @@ class SweetSpot:
 
 @dataclass(frozen=True, slots=True)
 class HybridPoint:
-    """The hybrid arm at one length.
-
-    Args:
-        load_fraction: share of the prefix that was loaded, median over samples.
-        better_arm: the faster of the two others here, by the median over rounds.
-        speedup: seconds of the better arm / seconds of the hybrid, paired by round; above 1 hybrid wins.
-    """
+    """The hybrid arm at one length."""
 
     prefix_tokens: int
     num_rounds: int
     num_samples: int
     hybrid_s: Estimate | None
-    load_fraction: float | None
-    better_arm: BetterArm | None
+    load_fraction: float | None  # loaded share of the prefix, median over samples
+    better_arm: BetterArm | None  # by the median over rounds
+    # seconds of the better arm / seconds of the hybrid, paired by round; above 1 hybrid wins
     speedup: Estimate | None
     notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HybridCurve:
-    """One hybrid series; `skipped` tells why nothing of it was measured."""
+    """One hybrid series; `skipped` is the reason if it was not measured."""
 
     series: str
     load_series: str
@@ -122,7 +114,7 @@ class HybridCurve:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """All that is derived from the samples of one run."""
+    """Everything derived from the samples of one run."""
 
     points: tuple[Point, ...]
     spots: tuple[SweetSpot, ...]
@@ -132,11 +124,7 @@ class Analysis:
 
 
 def choose_series(names: Sequence[str], asked: str | None) -> str:
-    """The series that was asked for, or the only one.
-
-    Raises:
-        ValueError: none, several and none named, or none of that name; says which there are.
-    """
+    """The requested series, or the only one; ValueError lists the choices."""
     found = list(dict.fromkeys(names))
     if asked is None and len(found) == 1:
         return found[0]
@@ -145,11 +133,11 @@ def choose_series(names: Sequence[str], asked: str | None) -> str:
     if not found:
         raise ValueError("no load series was measured")
     wrong = f"no load series {asked!r}" if asked else f"{len(found)} load series"
-    raise ValueError(f"{wrong}; choose one with --series: {', '.join(found)}")
+    raise ValueError(f"{wrong}. Choose one with --series: {', '.join(found)}")
 
 
 def fullest_series(points: Sequence[Point]) -> str | None:
-    """The series with the most lengths that both arms measured, the first of equals; for what no load decides."""
+    """The series with the most lengths measured by both arms; ties: the first."""
     lengths: dict[str, int] = {}
     for point in points:
         both = point.recompute_s is not None and point.load_s is not None

@@ -1,14 +1,12 @@
-"""One curve per round, and the band that their median and 95 % interval make at any length.
+"""One curve per round, and the band of their median and 95 % interval at any length.
 
-P*: the prefix length beyond which loading the next chunk is cheaper than computing it.
-
-Measured directly when the run timed both arms with a suffix (what do the next tokens cost when the KV of the
-prefix is in place?), else from slopes between neighbouring measured lengths of one round:
+P*, the prefix length beyond which loading the next chunk is cheaper than computing it, is measured directly with a
+suffix, else from slopes between neighbouring measured lengths of one round:
 
     slope(n_i, n_j) = (T(n_j) - T(n_i)) / (n_j - n_i)
 
-which for a + b n + c n^2 is the cost of the chunk whose middle is (n_i + n_j) / 2.  Neighbours nearer than a
-factor sqrt(2) are not used: their slope is mostly noise.
+For a + b n + c n^2 this is the cost per token of a chunk centred at (n_i + n_j) / 2.  Neighbours closer than a factor
+sqrt(2) are skipped: their slope is mostly noise.
 """
 
 import math
@@ -28,7 +26,7 @@ WINDOW = math.log(2) / 4  # lengths of one round within a factor 2^(1/4) are smo
 
 
 class AdvantageCurve(Protocol):
-    """An advantage of load (above 0 load wins) with its interval, over prefix length."""
+    """Advantage of load (above 0 load wins) with its interval, over prefix length."""
 
     @property
     def lengths(self) -> Floats:
@@ -40,7 +38,7 @@ class AdvantageCurve(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundCurve:
-    """What one round measured of the advantage of load, by length ascending; above 0 load wins."""
+    """Advantage of load in one round, by ascending length."""
 
     lengths: Floats
     values: Floats
@@ -55,15 +53,10 @@ def curve_of(values: Mapping[float, float]) -> RoundCurve:
 class RoundCurves:
     """The band over rounds: at each length the median of the rounds that cover it, and its interval.
 
-    Rounds may have measured different lengths; each is interpolated on its own, both arms paired, before
-    anything is averaged: by a monotone cubic (a line between two lengths), in log length or in length.  Where
-    a round measured three or more lengths within a factor 2^(1/4), each is first replaced by the local line
-    through them, so that a dense grid averages its noise instead of crossing zero many times.  Outside its
-    own lengths a round says nothing.
-
-    The interval of a crossing is the set of lengths where this band contains 0.  That is the interval of the
-    per-round crossings C_r (D_r(x) > 0 just when C_r < x), except that a round whose own crossing falls
-    outside its lengths still counts, instead of being dropped.
+    Each round is interpolated before averaging, since rounds may have different lengths.  Three or more lengths within
+    a factor 2^(1/4) are first smoothed by a local line, so that noise on a dense grid does not cross zero repeatedly.
+    The lengths where the band contains 0 are the interval of the per-round crossings C_r (D_r(x) > 0 just when
+    C_r < x), but a round whose crossing lies outside its lengths still counts.
     """
 
     def __init__(self, rounds: Sequence[RoundCurve], *, axis: Axis = "log") -> None:
@@ -110,7 +103,7 @@ class _SharedGridCurves:
 
 @lru_cache(maxsize=64)
 def _interpolate_alike(curves: tuple[RoundCurve, ...], axis: Axis) -> _SharedGridCurves:
-    """Kept, because refinement looks at the same old rounds after every new one."""
+    """Cached: refinement reads the same rounds after every new one."""
     return _SharedGridCurves(curves, axis)
 
 
@@ -129,7 +122,7 @@ def _smooth(x: Floats, y: Floats) -> Floats:
 
 
 def band_of(rounds: Sequence[Mapping[float, float]], *, axis: Axis = "log") -> RoundCurves:
-    """The band of several rounds, each {length: advantage}; rounds without any length are left out."""
+    """The band of several rounds, each {length: advantage}; empty rounds are skipped."""
     return RoundCurves(tuple(curve_of(values) for values in rounds if values), axis=axis)
 
 

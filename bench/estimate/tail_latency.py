@@ -1,8 +1,7 @@
-"""The crossover of slow loads: the p95 or p99 of the load time against the median recompute.
+"""Band of the p95 or p99 load time, over the samples of all rounds, against the median recompute.
 
-A quantile this far out needs the samples of all rounds together.  So that rounds stay the unit, its interval
-comes from resampling whole rounds (percentile bootstrap, seeded), widened by t / z and sqrt(R / (R - 1))
-because R rounds are few.  It is an approximation: a tail that no round has shown is in no interval.
+Interval: seeded percentile bootstrap of whole rounds, widened by t / z and sqrt(R / (R - 1)) for R rounds.  It is an
+approximation: it cannot include a tail that no round contains.
 """
 
 import math
@@ -16,18 +15,18 @@ from scipy.special import ndtri, stdtrit
 from bench.estimate.intervals import Floats
 from bench.estimate.valid_samples import Medians, Table
 
-MIN_SAMPLES = {"p95": 20, "p99": 100}  # per length: with fewer the quantile is the largest sample
+MIN_SAMPLES = {"p95": 20, "p99": 100}  # per length; with fewer, the quantile is the largest sample
 QUANTILES = {"p95": 0.95, "p99": 0.99}
 NUM_RESAMPLES = 300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TailBand:
-    """Advantage of load at a quantile of its time; column 0 is the estimate, the others are resamples."""
+    """Advantage of load at a quantile of its time."""
 
     lengths: Floats
-    values: Floats  # (num_lengths, 1 + NUM_RESAMPLES)
-    widen: float
+    values: Floats  # (num_lengths, 1 + NUM_RESAMPLES); column 0 is the estimate
+    widen: float  # factor on the interval
     _curve: PchipInterpolator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,7 +59,7 @@ def enough_samples(table: Table, statistic: str) -> list[int]:
 
 
 def pair_table(recompute: Medians, load: Table) -> Table:
-    """The load samples of those rounds that measured recompute at the same length too; no length is left empty."""
+    """Load samples of the rounds that also measured recompute at that length; empty lengths are dropped."""
     paired = {
         tokens: {number: found for number, found in rounds.items() if number in recompute.get(tokens, {})}
         for tokens, rounds in load.items()
@@ -69,7 +68,7 @@ def pair_table(recompute: Medians, load: Table) -> Table:
 
 
 def tail_seconds(rounds: Mapping[int, Sequence[float]], statistic: str) -> float | None:
-    """The quantile of the samples of all rounds together; None when there are too few."""
+    """The quantile over the samples of all rounds in seconds; None with too few."""
     seconds = [value for values in rounds.values() for value in values]
     if len(seconds) < MIN_SAMPLES[statistic]:
         return None
@@ -77,7 +76,7 @@ def tail_seconds(rounds: Mapping[int, Sequence[float]], statistic: str) -> float
 
 
 def tail_band(recompute: Medians, load: Table, statistic: str) -> TailBand | None:
-    """The band over the lengths with enough samples in rounds of both arms; None when fewer than two have."""
+    """The band over the lengths with enough samples; None with fewer than two such lengths."""
     load = pair_table(recompute, load)
     lengths = enough_samples(load, statistic)
     if len(lengths) < 2:

@@ -1,10 +1,7 @@
-"""Where a prefix may live: every way to load as a tier, by load time, and the cheapest tier that still beats recompute.
+"""Rank load series as tiers by load time, and find the cheapest tier that beats recompute at each length.
 
-A tier beats recompute at a length when the 95 % interval of recompute/load lies above 1 there.  Of those that do,
-the cheapest is the one whose place costs least per byte (`PLACES`); of several in one place, the faster at that length,
-beside which those stand that rounds cannot tell from it.
-
-Whether two ways to load differ surely, where one table asks that of many pairs.
+A tier beats recompute at a length when the 95 % interval of recompute/load is above 1.  The cheapest is in the place
+with the lowest cost per byte (`PLACES`); within a place it is the fastest, with its statistical ties.
 """
 
 import math
@@ -25,14 +22,11 @@ from bench.record.sample import Outcome, Sample
 
 
 def indistinguishable(one: Mapping[int, float], other: Mapping[int, float], *, level: float) -> bool:
-    """Whether seconds by round of two ways are the same as far as the rounds that measured both can tell.
+    """Whether two series tie: their difference over the common rounds is not significant.
 
-    They differ where the 95 % interval of their ratio over rounds excludes 1, and Student's t test of the paired log
-    ratios tells them apart too: order statistics of few rounds reach no smaller level, and t alone supposes normal noise.
-
-    Args:
-        level: that the t test's two-sided probability must not be above; of m comparisons, the error of all over m
-            (Bonferroni).
+    A difference is significant if the 95 % interval of the ratio excludes 1 and the two-sided p of Student's t test on
+    the paired log ratios is at most `level` (total error / comparisons, Bonferroni).  Both are required: order
+    statistics of few rounds reach no smaller level, and t alone assumes normal noise.
     """
     logs = [math.log(other[number] / one[number]) for number in sorted(one.keys() & other.keys())]
     if len(logs) < MIN_ROUNDS_FOR_INTERVAL:
@@ -47,65 +41,51 @@ def indistinguishable(one: Mapping[int, float], other: Mapping[int, float], *, l
 Place = Literal[
     "host memory", "store memory", "simulated drive", "local disk", "network storage", "object store"
 ]
-PLACES: tuple[Place, ...] = get_args(Place)  # a byte costs most in the first and least in the last
+PLACES: tuple[Place, ...] = get_args(Place)  # by cost per byte, highest first
 MEMORY_BACKENDS = frozenset({"hostmem", "hostmem-pinned"})
 MEMORY_STORES = frozenset({"mooncake"})  # servers that keep what is placed in their memory
 # what the names of storage say in brackets (`kvio.evidence.storage_device`)
 NETWORK, IN_MEMORY = "network", "in memory"
 UNVERIFIED = "unverified"
 Standing = Literal["beats", "undecided", "loses"]
-ERROR = 0.025  # of naming any way surely slower that is not: once for the homes, once for the order
+ERROR = 0.025  # of any false significant difference: once for the homes, once for the order
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One load series as a place where prefixes may live.
-
-    Args:
-        backend, layout: as carried out; None in a record that does not say.
-        data_path, cache_state: as proved, of the samples that count; several are joined by " and ".
-        bytes_per_s: payload per second at its longest length, `rate_tokens`.
-        whole, marginal: C* and P* of the median load time.
-        from_tokens: from here on a prefix may live here: C* (P* where a suffix was asked for) in whole chunks, the
-            shortest length measured where load always wins; None where load never wins, or only below a length or
-            between two, or where nobody knows.
-        points: by length, of those where it was measured.
-        left_out: what of its samples does not count, and why.
-    """
+    """One load series as a storage tier."""
 
     series: str
     place: Place
-    backend: str | None
+    backend: str | None  # None if not recorded
     layout: str | None
-    data_path: str | None
+    data_path: str | None  # verified, of valid samples; several are joined by " and "
     cache_state: str | None
     rate_tokens: int | None
-    bytes_per_s: Estimate | None
-    whole: SweetSpot | None
+    bytes_per_s: Estimate | None  # payload per second at `rate_tokens`, its longest length
+    whole: SweetSpot | None  # C* and P* of the median load time
     marginal: SweetSpot | None
+    # load wins from here on: C* (P* with a suffix) in whole chunks, or the shortest measured length if load always
+    # wins; None if load never wins, wins only below or between lengths, or the verdict is inconclusive
     from_tokens: int | None
-    points: tuple[Point, ...]
-    left_out: tuple[str, ...] = ()
+    points: tuple[Point, ...]  # by measured length
+    left_out: tuple[str, ...] = ()  # excluded samples, with the reason
 
 
 @dataclass(frozen=True, slots=True)
 class CheapestTier:
-    """The cheapest tier that beats recompute at one length.
-
-    Args:
-        series, place: of that tier; None where none does.
-        ties: series in the same place that beat recompute too, and that are not surely slower: see `indistinguishable`, at
-            `ERROR` over all pairs of such series at all lengths, since the home is the fastest of them by chance too.
-        undecided: series whose rounds disagree on recompute: in cheaper places (in any, where no tier beats recompute),
-            and those in the same place that are not surely slower.
-        unverified: the tier's cache state could not be proved, so that a cache may have answered.
-    """
+    """The cheapest tier that beats recompute at one length."""
 
     prefix_tokens: int
-    series: str | None
+    series: str | None  # None if no tier does
     place: Place | None
+    # series undecided against recompute: in cheaper places (any place if no tier beats recompute), and in the same
+    # place if not significantly slower
     undecided: tuple[str, ...]
+    # series in the same place that also beat recompute and are not significantly slower: `indistinguishable` at
+    # `ERROR` over all such pairs at all lengths, since the fastest is partly lucky
     ties: tuple[str, ...] = ()
+    # the cache state is unproven: a cache may have served the bytes
     unverified: bool = False
 
     @property
@@ -116,24 +96,16 @@ class CheapestTier:
 
 @dataclass(frozen=True, slots=True)
 class TierTable:
-    """All tiers of a run, fastest first, with recompute beside them.
-
-    Args:
-        recompute_s: by length; every tier was compared with it.
-        suffix_tokens: above 0, all times are those of so many next tokens.
-        order_tokens: the longest length that all measured tiers have, at which their load times order them; None
-            where they share none: each then stands by its time at its own longest.
-        undecided: runs of neighbours in that order whose load times there are the same within the noise: see
-            `indistinguishable`, at `ERROR` over the neighbours.
-        not_measured: what was asked for and skipped, each with its reason.
-    """
+    """All tiers of a run, fastest first, and recompute."""
 
     tiers: tuple[Tier, ...]
     homes: tuple[CheapestTier, ...]
-    recompute_s: Mapping[int, Estimate]
-    suffix_tokens: int
+    recompute_s: Mapping[int, Estimate]  # by length
+    suffix_tokens: int  # above 0: all times are of this many next tokens
+    # tiers are ordered by load time at this longest common length; None without one: each at its own longest
     order_tokens: int | None
-    not_measured: tuple[str, ...]
+    not_measured: tuple[str, ...]  # skipped series, with the reason
+    # runs of neighbours in that order that tie: `indistinguishable` at `ERROR` over the neighbours
     undecided: tuple[tuple[str, ...], ...] = ()
 
     @property

@@ -1,6 +1,6 @@
-"""Which samples count, sorted by arm, series, length and round; nothing is left out without a notice.
+"""Select the valid samples by arm, series, length and round; each exclusion gives a notice.
 
-Rows that no clock and no read can have given: one of them stops the analysis, with its place.
+An impossible row stops the analysis.
 """
 
 import math
@@ -20,13 +20,13 @@ MIN_SHARE = 0.98  # of the sum of parts, in seconds: a GPU times copies by a clo
 
 
 def require_sound(sample: Sample) -> None:
-    """Stop on seconds that no clock can have measured."""
+    """Stop on impossible seconds, lengths or bytes."""
     seconds = sample.outcome.seconds
     case = sample.case
     if case.prefix_tokens < 1 - (case.arm == "gemm") or (sample.outcome.num_bytes or 0) < 0:
         raise AnalysisError(
             f"{case.arm} {case.series}, round {sample.round + 1}, sample {sample.sample}: {case.prefix_tokens} tokens and "
-            f"{sample.outcome.num_bytes} bytes cannot have been measured; delete that row of samples.csv"
+            f"{sample.outcome.num_bytes} bytes are impossible. Delete that row of samples.csv."
         )
     parts = (sample.outcome.first_token_s, *(getattr(sample.outcome, name) for name in SHARES))
     if not math.isfinite(seconds) or seconds <= 0 or not all(math.isfinite(part or 0.0) for part in parts):
@@ -34,12 +34,7 @@ def require_sound(sample: Sample) -> None:
 
 
 def require_measurable(run: RunRecord, samples: Sequence[Sample]) -> None:
-    """Stop on samples that this run cannot have taken.
-
-    Raises:
-        AnalysisError: less time than one of its parts, a prefix beyond the model's maximum, or bytes that a prefix
-            of this length has not.
-    """
+    """Stop on samples that are impossible for this run."""
     for sample in samples:
         require_sound(sample)
         _require_parts(sample, ranks=run.plan.tensor_parallel)
@@ -52,27 +47,27 @@ def _impossible(sample: Sample, what: str) -> AnalysisError:
     case = sample.case
     return AnalysisError(
         f"{case.arm} {case.series} at {case.prefix_tokens} tokens, round {sample.round + 1}, "
-        f"sample {sample.sample}: {what}; delete that row of samples.csv or measure again"
+        f"sample {sample.sample}: {what}. Delete that row of samples.csv or measure again."
     )
 
 
 def _require_parts(sample: Sample, *, ranks: int) -> None:
-    """Shares of a load may overlap one another; the first-token step comes after them, on one and the same rank."""
+    """Seconds cover the longest share of a load plus, on a single rank, the first-token step."""
     outcome = sample.outcome
     longest_s = max(getattr(outcome, name) or 0.0 for name in SHARES)
     step_s = outcome.first_token_s or 0.0
     least_s = longest_s + step_s if ranks == 1 else max(longest_s, step_s)
     if outcome.seconds < MIN_SHARE * least_s:
         raise _impossible(
-            sample, f"{outcome.seconds:.6g} s in all are less than the {least_s:.6g} s of its parts"
+            sample, f"{outcome.seconds:.6g} s in total is less than {least_s:.6g} s of its parts"
         )
 
 
 def _require_length(run: RunRecord, sample: Sample) -> None:
-    """The header gives bytes at every doubling up to the model's maximum, which is therefore less than one more."""
+    """`kv_bytes_at` has every doubling up to the model's maximum, so the maximum is below the next doubling."""
     tokens = _tokens_of(sample.case)
     if run.kv_bytes_at and tokens >= 2 * max(run.kv_bytes_at):
-        raise _impossible(sample, f"{tokens} tokens are beyond the maximum of {run.model_name}")
+        raise _impossible(sample, f"{tokens} tokens exceed the maximum of {run.model_name}")
 
 
 def _tokens_of(case: Case) -> int:
@@ -80,7 +75,7 @@ def _tokens_of(case: Case) -> int:
 
 
 def _require_bytes(run: RunRecord, sample: Sample) -> None:
-    """A load brings in all tokens but the last, a hybrid some; without windows and states the bytes are exact."""
+    """A load reads all tokens but the last, a hybrid some; without windows and states the bytes are exact."""
     case, num_bytes = sample.case, sample.outcome.num_bytes
     if num_bytes is None or not run.kv_bytes_at or case.arm not in {"load", "hybrid"}:
         return
@@ -94,7 +89,7 @@ def _require_bytes(run: RunRecord, sample: Sample) -> None:
 
 
 def _require_alike(samples: Sequence[Sample]) -> None:
-    """Every load of one series at one length brings in the same bytes."""
+    """Every load of one series at one length reads the same bytes."""
     found: dict[Case, Counter[int]] = {}
     for sample in samples:
         if sample.case.arm == "load" and sample.outcome.num_bytes is not None:
@@ -121,18 +116,18 @@ USABLE_SHARE = (
 )
 # kinds of notice that exclude samples, and why they do
 FAULTS = {
-    "label_disproved": "labelled cold or direct, which their own counters or the storage disprove",
+    "label_disproved": "labelled cold or direct, but their counters or the storage disprove it",
     "not_cold": "not proved cold or direct as requested",
     "above_limit": "faster than their read limit",
     "unchecked_bytes": "not compared with the store",
-    "wrong_bytes": "other bytes than the store holds",
+    "wrong_bytes": "bytes differ from the store",
     "seldom_usable": "at lengths where most rounds have no valid sample",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Samples of one series that count, and what was left out and why."""
+    """The valid samples of one series, and notices of the excluded ones."""
 
     table: Table
     num_left_out: int = 0
@@ -142,11 +137,7 @@ class Selection:
 def tabulate(
     samples: Iterable[Sample],
 ) -> dict[tuple[ArmName, str, int], dict[int, dict[int, list[Outcome]]]]:
-    """Outcomes by (arm, series, suffix_tokens), then prefix length, then round.
-
-    Raises:
-        AnalysisError: seconds that are zero, negative or not finite.
-    """
+    """Outcomes by (arm, series, suffix_tokens), then prefix length, then round."""
     tables: dict[tuple[ArmName, str, int], dict[int, dict[int, list[Outcome]]]] = {}
     for sample in samples:
         require_sound(sample)
@@ -157,7 +148,7 @@ def tabulate(
 
 
 def select_load(run: RunRecord, series: str, table: Table) -> Selection:
-    """Samples of a load series that may stand for the cache state it asked for, with the right bytes."""
+    """Valid samples of a load series: right bytes, in the requested cache state."""
     settings = run.series[series].settings if series in run.series else {}
     asked, in_memory = settings.get("cache_state"), run.in_memory and "server" not in settings
     kept: dict[int, dict[int, list[Outcome]]] = {}
@@ -179,8 +170,7 @@ def select_load(run: RunRecord, series: str, table: Table) -> Selection:
         if num
     ]
     notices += [
-        Notice(kind="seldom_usable", series=series, detail=f"{tokens} tokens are not judged")
-        for tokens in seldom
+        Notice(kind="seldom_usable", series=series, detail=f"length {tokens} excluded") for tokens in seldom
     ]
     if asked == "warm":
         detail = "read from a warm page cache, as requested; this is not a cold crossover"
@@ -189,7 +179,7 @@ def select_load(run: RunRecord, series: str, table: Table) -> Selection:
 
 
 def samples_that_count(run: RunRecord, samples: Iterable[Sample], series: str) -> list[Sample]:
-    """The samples of one series that the analysis counts, in their order: all, where nothing is loaded."""
+    """The valid samples of one series in their order; all of them if the arm loads nothing."""
     found = [sample for sample in samples if sample.case.series == series]
     kept: set[int] = set()
     for (arm, _, _), table in tabulate(found).items():
@@ -199,7 +189,7 @@ def samples_that_count(run: RunRecord, samples: Iterable[Sample], series: str) -
 
 
 def _seldom_usable(tried: Table, kept: Table) -> list[int]:
-    """Lengths at which few of the rounds that tried gave a sample that counts, shortest first."""
+    """Lengths at which less than USABLE_SHARE of the rounds have a valid sample, ascending."""
     return sorted(
         tokens
         for tokens, rounds in tried.items()
@@ -214,13 +204,7 @@ def _each(table: Table) -> Iterator[tuple[int, int, Outcome]]:
 
 
 def _find_fault(outcome: Outcome, asked: object, *, tokens: int, in_memory: bool) -> str:
-    """Why a load sample does not count; empty when it does.  A state that nobody looked at proves nothing.
-
-    Args:
-        asked: the cache state that the series asked for.
-        tokens: of the prefix.
-        in_memory: the files lie in a file system that is memory itself, where no read is cold.
-    """
+    """The fault of a load sample, empty if valid.  An unchecked state is no proof; `in_memory`: no read is cold."""
     if outcome.verified is False:
         return "wrong_bytes"
     if outcome.load_fraction == 0 and not outcome.num_bytes:
@@ -254,3 +238,31 @@ def pair_rounds(recompute: Medians, load: Medians) -> list[dict[float, float]]:
             ratio = math.log(recompute[tokens][number]) - math.log(load[tokens][number])
             rounds.setdefault(number, {})[float(tokens)] = ratio
     return [rounds[number] for number in sorted(rounds)]
+
+
+def notice_depths(samples: Sequence[Sample]) -> list[Notice]:
+    """Notice samples of different depths in one series: each depth has its own scaling error."""
+    depths: dict[str, set[int]] = {}
+    for sample in samples:
+        if sample.outcome.measured_layers is not None:
+            depths.setdefault(sample.case.series, set()).add(sample.outcome.measured_layers)
+    return [
+        Notice(
+            kind="mixed_depths",
+            series=series,
+            detail=f"samples with {' and '.join(map(str, sorted(found)))} layers are pooled",
+        )
+        for series, found in depths.items()
+        if len(found) > 1
+    ]
+
+
+def notice_unknown_series(run: RunRecord, samples: Sequence[Sample]) -> list[Notice]:
+    """Notice series missing from run.json: their cache state and layout are unknown."""
+    known = {(name, info.arm) for name, info in run.series.items()}
+    measured = dict.fromkeys((sample.case.series, sample.case.arm) for sample in samples)
+    return [
+        Notice(kind="unknown_series", series=name, detail=f"run.json names no {arm} series {name}")
+        for name, arm in measured
+        if (name, arm) not in known
+    ]

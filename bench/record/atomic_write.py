@@ -1,4 +1,4 @@
-"""Files that a kill leaves whole, places that a file can be written to, and the errors where it cannot."""
+"""Write files atomically, so that a kill leaves them whole; check that a place can be written to."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ FIGURE_FORMS = (".png", ".svg")
 
 
 class WriteError(FailedError):
-    """A result folder cannot be written, or no more."""
+    """A result folder cannot be written."""
 
 
 class PlaceError(UserError, ValueError):
@@ -20,11 +20,7 @@ class PlaceError(UserError, ValueError):
 
 @contextmanager
 def writing_results(folder: Path) -> Iterator[None]:
-    """Tell a full, read-only or lost results folder as what it is.
-
-    Raises:
-        WriteError: the system does not let us; says why.
-    """
+    """Turn an OSError in the block into a WriteError that names the folder."""
     try:
         yield
     except OSError as error:
@@ -75,9 +71,9 @@ def write_text_safely(path: Path, text: str) -> None:
 
 
 def write_bytes_safely(path: Path, content: bytes) -> None:
-    """Replace `path` by `content` in one step, on the disk before it returns; where that fails, all is as before.
+    """Replace `path` by `content` atomically and fsync it; on failure the old file stays.
 
-    Another process may do the same at the same time: each has a half of its own, and the last whole one stays.
+    Safe with concurrent writers: each has its own partial file, and the last complete one wins.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:

@@ -1,7 +1,4 @@
-"""Where a sweep's results lie, `results/<model>/<machine>/<utc>-<id>/`, and who may write there.
-
-Which result folder to open, and what is in it.
-"""
+"""Create, find, lock and open result folders, `results/<model>/<machine>/<utc>-<id>/`."""
 
 import fcntl
 import os
@@ -23,11 +20,7 @@ VARIABLE = "KVCROSS_RESULTS"
 
 
 def choose_result(root: Path, environment: Mapping[str, str] | None = None) -> Path:
-    """The folder that KVCROSS_RESULTS names, else the run below `root` that was started last.
-
-    Raises:
-        RecordError: there is none.
-    """
+    """The folder in KVCROSS_RESULTS, else the run below `root` with the latest start."""
     named = (os.environ if environment is None else environment).get(VARIABLE)
     if named:
         # a relative name counts from here, else from the folder that `root` is in (a notebook runs beside it)
@@ -35,16 +28,14 @@ def choose_result(root: Path, environment: Mapping[str, str] | None = None) -> P
         return beside if not Path(named).exists() and beside.exists() else Path(named)
     found = [path.parent for path in root.glob("**/run.json")]
     if not found:
-        raise RecordError(f"{root}: no result folder here; run a sweep, or set {VARIABLE} to a result folder")
+        raise RecordError(
+            f"{root}: no result folder here. Run a sweep, or set {VARIABLE} to a result folder."
+        )
     return max(found, key=lambda folder: read_run(folder).started_utc)
 
 
 def open_results(folder: Path) -> tuple[RunRecord, list[Sample]]:
-    """The run with what reading its samples gave as further notices, and the samples.
-
-    Raises:
-        RecordError: a file is missing or cannot be read.
-    """
+    """The run, with the notices of reading its samples, and the samples."""
     run = read_run(folder)
     samples, notices = read_samples(folder)
     return run.model_copy(update={"notices": (*run.notices, *notices)}), samples
@@ -57,11 +48,7 @@ def slug(text: str) -> str:
 
 
 def create_folder(root: Path, *, model_name: str, machine: str, started: datetime) -> tuple[str, Path]:
-    """A fresh result folder and its run id.
-
-    Raises:
-        OSError: `root` is not writable.
-    """
+    """A fresh result folder and its run id."""
     run_id = f"{started:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     folder = root / slug(model_name) / slug(machine) / run_id
     folder.mkdir(parents=True)
@@ -69,8 +56,7 @@ def create_folder(root: Path, *, model_name: str, machine: str, started: datetim
 
 
 def remove_folder(folder: Path) -> None:
-    """Leave nothing of a result folder, nor of those for its model and machine if they are empty now, as far as the
-    disk lets us."""
+    """Remove a result folder, and its model and machine folders if empty, as far as possible."""
     shutil.rmtree(folder, ignore_errors=True)
     for above in (folder.parent, folder.parent.parent):
         with suppress(OSError):  # it holds other results, or cannot be removed
@@ -79,15 +65,10 @@ def remove_folder(folder: Path) -> None:
 
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Let no other sweep on this machine write into a result folder until the block ends.
+    """Lock a result folder against other sweeps on this machine until the block ends.
 
-    The lock is on the directory itself, so no file is left behind, and the kernel drops it with the process, even
-    by kill -9.  Reading the samples and writing what derives from them takes no lock.
-
-    Raises:
-        RecordError: there is no such folder.
-        PlanError: another sweep holds it.
-        WriteError: the file system gives no lock.
+    The lock is on the directory, so no file is left behind, and the kernel releases it with the process, even by
+    kill -9.  Reading samples and writing derived files takes no lock.
     """
     try:
         held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -96,14 +77,14 @@ def hold_folder(folder: Path) -> Iterator[None]:
     try:
         with writing_results(folder):
             if not _lock(held):
-                raise PlanError(f"{folder}: a sweep is writing here; go on with it when that one has ended")
+                raise PlanError(f"{folder}: a sweep is writing here. Resume when it has ended.")
         yield
     finally:
         os.close(held)
 
 
 def _lock(descriptor: int) -> bool:
-    """False when somebody else has the lock."""
+    """False when another process has the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -118,9 +118,6 @@ class Plan(BaseModel):
         Args:
             flags: by parameter name; bytes, rates and durations as text.
             options: of each backend.
-
-        Raises:
-            PlanError, InputError, ValidationError: a value that cannot be used.
         """
         backends = flags["backend"].split(",")
         loads = tuple(
@@ -161,9 +158,6 @@ def require_lengths(lengths: tuple[int, ...], *, most: int, chunk_tokens: int, l
         most: the model's maximum.
         chunk_tokens: the largest KV chunk of any load series.
         layout: whose chunk that is.
-
-    Raises:
-        PlanError: empty, not rising, not positive, beyond the maximum, or shorter than one chunk.
     """
     if not lengths:
         raise PlanError("the token list is empty; try --tokens 512,1024,2048")
@@ -183,11 +177,7 @@ def require_lengths(lengths: tuple[int, ...], *, most: int, chunk_tokens: int, l
 
 
 def parse_lengths(text: str) -> tuple[int, ...] | None:
-    """The lengths in `512,1024,2048`; None for `auto`, which lets the sweep choose.
-
-    Raises:
-        PlanError: something else than whole numbers.
-    """
+    """The lengths in `512,1024,2048`; None for `auto`, which lets the sweep choose."""
     if text.strip() == "auto":
         return None
     try:

@@ -1,4 +1,4 @@
-"""What decides, after each round, which lengths the next one measures."""
+"""The policy protocol: after each round it chooses the lengths of the next."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,41 +10,28 @@ from bench.record.sample import Sample
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a sweep has come.
-
-    Args:
-        samples: all so far.
-        loads: load series that are still measured; one that broke is left out, its samples are not.
-        allowed: lengths that may be measured, rising.
-        cost_s: by length, seconds that one sample of every arm is expected to take.
-        rounds_done: finished rounds.
-        budget_left_s: seconds until the budget is spent.
-        startup_s: seconds that a round costs before it measures.
-    """
+    """State of a running sweep."""
 
     run: RunRecord
     samples: Sequence[Sample]
+    # load series still measured; failed ones are excluded, their samples are not
     loads: tuple[str, ...]
-    allowed: tuple[int, ...]
-    cost_s: Mapping[int, float]
+    allowed: tuple[int, ...]  # lengths that may be measured, ascending
+    cost_s: Mapping[int, float]  # expected seconds of one sample of every arm, by length
     rounds_done: int
     budget_left_s: float
-    startup_s: float
+    startup_s: float  # of a round, before it measures
 
 
-NO_ROOM = "no further round fits into the budget"  # why a sweep ends that its policy did not end
+NO_ROOM = "no further round fits into the budget"  # the end reason when the policy did not end the sweep
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """There is no further round.
+    """There is no further round."""
 
-    Args:
-        reason: why, as a clause.
-        wanted: what it would have measured, rising, had the budget allowed; empty when all is measured that was asked for.
-    """
-
-    reason: str
+    reason: str  # a clause
+    # lengths it would have measured with more budget, ascending
     wanted: tuple[int, ...] = ()
 
 
@@ -56,10 +43,10 @@ class Policy(Protocol):
 
 
 class Observer(Protocol):
-    """Hears what goes on, for a progress display."""
+    """Receives events of a sweep, for a progress display."""
 
     def on_notice(self, text: str) -> None:
-        """Something to be known before time is spent."""
+        """A notice, before time is spent."""
 
     def on_phase(self, text: str) -> None:
         """A new phase begins."""

@@ -8,19 +8,13 @@ from bench.record.plan import Plan
 
 
 class ReadSetting(BaseModel):
-    """How files are read.
-
-    Args:
-        num_threads: that read.
-        in_flight: parts of chunks that each keeps in flight.
-        request_bytes: largest read handed to the backend.
-    """
+    """How files are read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     num_threads: int = Field(gt=0)
-    in_flight: int = Field(gt=0)
-    request_bytes: int = Field(gt=0)
+    in_flight: int = Field(gt=0)  # parts of chunks in flight per thread
+    request_bytes: int = Field(gt=0)  # largest read passed to the backend
 
     @property
     def queue_depth(self) -> int:
@@ -46,7 +40,7 @@ def _format_binary(num_bytes: int) -> str:
 
 
 class SettingTrial(BaseModel):
-    """A setting that was tried: the rate of each read in the order made; `failed` says why there are no more."""
+    """A tried setting: the rate of each read in order; `failed` is the reason if it stopped."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,25 +50,18 @@ class SettingTrial(BaseModel):
 
 
 class SettingSearch(BaseModel):
-    """The search for the setting of one load series, or why there was none.
-
-    Args:
-        chosen: what all rounds use; None where nothing was searched, and the layout's own values are used.
-        default: the layout's own values, which another setting had to be proved faster than.
-        reason: why it was chosen, or why nothing was searched.
-        trials: every setting that was tried, in the order first tried.
-        prefix_tokens: tokens of the prefix that each trial loaded.
-        seconds: that the search took, its process and warm-up included.
-    """
+    """The search for the read setting of one load series."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    # used by all rounds; None without a search: the layout's values are used
     chosen: ReadSetting | None = None
+    # the layout's values; another setting must be significantly faster
     default: ReadSetting | None = None
-    reason: str
-    trials: tuple[SettingTrial, ...] = ()
-    prefix_tokens: int | None = None
-    seconds: float | None = None
+    reason: str  # of the choice, or of no search
+    trials: tuple[SettingTrial, ...] = ()  # in the order first tried
+    prefix_tokens: int | None = None  # of each trial
+    seconds: float | None = None  # of the search, with process start and warm-up
 
     def bytes_per_s(self, setting: ReadSetting) -> float | None:
         """Median rate of one of the settings; None where nothing was read with it."""
@@ -83,7 +70,7 @@ class SettingSearch(BaseModel):
 
 
 def settle(plan: Plan, searches: dict[str, SettingSearch]) -> Plan:
-    """The plan as it is carried out: with the settings that were found."""
+    """The plan with the settings that were found."""
     loads = []
     for load in plan.loads:
         found = searches.get(load.series)

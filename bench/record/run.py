@@ -61,17 +61,12 @@ TimeText = Annotated[str, AfterValidator(_require_time)]  # ISO 8601
 
 
 class BuiltLayers(BaseModel):
-    """The layers that every measuring process of a sweep builds: decided once, so that rounds may be pooled.
-
-    Args:
-        indices: in the real model, one at least.
-        total: layers of the real model.
-    """
+    """The layers built by every measuring process: decided once, so that rounds can be pooled."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    indices: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
-    total: PositiveInt
+    indices: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]  # in the real model
+    total: PositiveInt  # of the real model
 
     @property
     def scaled(self) -> bool:
@@ -113,21 +108,13 @@ class RunRecord(BaseModel):
 
 
 def write_run(folder: Path, run: RunRecord) -> None:
-    """Write `run.json`.
-
-    Raises:
-        WriteError: the disk is full, say; an older header is left as it was.
-    """
+    """Write `run.json`."""
     with writing_results(folder):
         write_text_safely(folder / "run.json", run.model_dump_json(indent=1) + "\n")
 
 
 def read_run(folder: Path) -> RunRecord:
-    """The header of the sweep in `folder`.
-
-    Raises:
-        RecordError: no run.json, not ours, or written by a newer kvcross.
-    """
+    """The header of the sweep in `folder`."""
     path = folder / "run.json"
     if folder.is_file():
         raise RecordError(f"{folder}: a file; name the folder of a sweep, results/<model>/<machine>/<run>")
@@ -151,7 +138,7 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def _upgrade(content: dict[str, Any], number: int) -> dict[str, Any]:
-    """The header as the current schema has it; anything malformed is left to the validation."""
+    """The header in the current schema; validation handles malformed values."""
     series, notices = content.get("series"), content.get("notices")
     if number < SCHEMA_OF_NOTICES and isinstance(series, dict) and isinstance(notices, list):
         notices = [
@@ -172,11 +159,7 @@ def _read_schema(path: Path, content: object) -> int:
 
 
 def find_ranks(sweep: Path, run: RunRecord, flag: str, given: int | None) -> int:
-    """The sweep's tensor-parallel ranks, which measured together and each keep their own KV.
-
-    Raises:
-        InputError: `flag` was given another number.
-    """
+    """The sweep's tensor-parallel ranks; stops if `flag` was given another number."""
     ranks = run.plan.tensor_parallel
     if given not in (None, ranks):
         together = "one rank" if ranks == 1 else f"{ranks} ranks together"

@@ -1,4 +1,4 @@
-"""A point of the grid, and what one timed call at that point gives."""
+"""A case of the grid, and the outcome of one timed call."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -16,11 +16,11 @@ SINCE = {"load_fraction": 2}
 
 
 class RecordError(UserError):
-    """A result folder cannot be read, or does not say what it must."""
+    """A result folder cannot be read, or is incomplete."""
 
 
 class CannotHoldError(Exception):
-    """The device has not the memory for a case; shorter ones may still fit."""
+    """Device memory is too small for a case; shorter ones may fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,58 +39,42 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one timed call gave.  Missing is None, never 0; every `_s` is seconds.
+    """Result of one timed call.  Missing is None, never 0; every `_s` is seconds."""
 
-    Args:
-        seconds: the whole arm (`recompute_s`, `load_s` …), first-token step included.
-        open_s, read_s, h2d_s, scatter_s: shares of a load, each the mean over the reading threads, so
-            that together with `first_token_s` they add up to about `seconds` when nothing overlaps.
-        num_bytes: KV payload brought in.
-        load_fraction: of a hybrid sample, share of the prefix (its last token left out) that was loaded.
-        num_requests: reads handed to the backend.
-        request_bytes: largest read handed to the backend.
-        queue_depth, achieved_queue_depth: reads in flight, at most and on average, see `LoadSplit`.
-        cache_state: as proved, not as asked.
-        data_path: the way the bytes took, as proved (`posix-direct`, `posix-buffered` …).
-        device_bytes: bytes that the block device says it read during the sample.
-        process_bytes: bytes that the kernel says this process caused to be fetched from storage.
-        verified: True when the bytes that arrived had the store's checksum; None when not looked at.
-        attention_kernel: the kernel that ran.
-        flops: floating-point operations of the real model at its full depth.
-        flops_per_s: of a gemm sample, its rate.
-        depth_s: measured seconds by layer-kind counts when the depth was scaled, {"1": 0.2, "3": 0.5}.
-        measured_layers, total_layers: deepest stack that really ran, and the model's.
-        notices: codes of what makes the sample suspect.
-    """
-
-    seconds: float
+    seconds: float  # of the whole arm, first-token step included
+    # parts of a load, each the mean over the reading threads; with `first_token_s` their sum is about `seconds` if
+    # nothing overlaps
     open_s: float | None = None
     read_s: float | None = None
     h2d_s: float | None = None
     scatter_s: float | None = None
     first_token_s: float | None = None
-    num_bytes: int | None = None
+    num_bytes: int | None = None  # KV payload read
+    # hybrid: loaded share of the prefix without its last token
     load_fraction: float | None = None
-    num_requests: int | None = None
-    request_bytes: int | None = None
-    queue_depth: int | None = None
+    num_requests: int | None = None  # reads passed to the backend
+    request_bytes: int | None = None  # largest read passed to the backend
+    queue_depth: int | None = None  # reads in flight: maximum, and on average
     achieved_queue_depth: float | None = None
-    cache_state: CacheState | None = None
-    data_path: str | None = None
-    device_bytes: int | None = None
+    cache_state: CacheState | None = None  # as verified, not as requested
+    data_path: str | None = None  # as verified (`posix-direct`, `posix-buffered` …)
+    device_bytes: int | None = None  # read by the block device, by its counter
+    # fetched from storage for this process, by the kernel's counter
     process_bytes: int | None = None
+    # True if the bytes match the store's checksum; None if not checked
     verified: bool | None = None
     attention_kernel: str | None = None
-    flops: float | None = None
-    flops_per_s: float | None = None
+    flops: float | None = None  # of the real model at full depth
+    flops_per_s: float | None = None  # gemm samples only
+    # if scaled: measured seconds by layer-kind counts, {"1": 0.2, "3": 0.5}
     depth_s: Mapping[str, float] | None = None
-    measured_layers: int | None = None
+    measured_layers: int | None = None  # deepest stack that ran, and the model's
     total_layers: int | None = None
-    notices: tuple[str, ...] = field(default=())
+    notices: tuple[str, ...] = field(default=())  # codes that make the sample suspect
 
     @property
     def served_from_cache(self) -> bool:
-        """True when a counter that was read saw less than the payload come from storage."""
+        """True if a counter shows less than the payload read from storage."""
         least_bytes = PROVING_SHARE * (self.num_bytes or 0)
         return any(
             moved_bytes is not None and moved_bytes < least_bytes
@@ -99,16 +83,16 @@ class Outcome:
 
 
 class Arm(Protocol):
-    """What is timed.  An arm times itself, because only it knows where the parts begin and end."""
+    """What is timed.  An arm times itself: it knows where its parts begin and end."""
 
     def warm_up(self, case: Case) -> None:
         """Warm kernels, allocator, handles and pools for this case; never the data."""
 
     def prepare(self, case: Case) -> None:
-        """Bring everything into the state before the timed call: buffers poisoned, files cold."""
+        """Reset the state before the timed call: poison buffers, evict files."""
 
     def run(self, case: Case) -> Outcome:
-        """One timed call, and what it gave."""
+        """Outcome of one timed call."""
 
     def close(self) -> None:
         """Release everything; must be safe to call twice."""
@@ -116,19 +100,12 @@ class Arm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed call: which case, in which round, in which order, and what came out.
+    """One timed call with its case and place in the sweep."""
 
-    Args:
-        round: index of the fresh process that measured it, from 0; people are told it from 1.
-        order: position within the round, from 0, over all arms.
-        sample: repetition of the same case within the round, from 0.
-        started_s: seconds since the sweep began.
-    """
-
-    round: int
-    order: int
-    sample: int
-    started_s: float
+    round: int  # index of the fresh process, from 0; shown from 1
+    order: int  # position within the round, from 0, over all arms
+    sample: int  # repetition of the same case within the round, from 0
+    started_s: float  # seconds since the sweep began
     case: Case
     outcome: Outcome
 

@@ -59,11 +59,7 @@ def format_cell(value: object) -> str:
 
 
 def split_row(line: str, num_columns: int) -> list[str]:
-    """The cells of a line.
-
-    Raises:
-        RowError: it has fewer or more than `num_columns`, or what no text file has.
-    """
+    """The cells of a line."""
     try:
         (cells,) = csv.reader([line], strict=True)
     except csv.Error as error:
@@ -76,11 +72,7 @@ def split_row(line: str, num_columns: int) -> list[str]:
 
 
 def cut_half_line(text: str) -> str:
-    """`text` without a last line that a kill or a crash left incomplete: without its end, or short of cells.
-
-    Raises:
-        RowError: what stands there is longer than any row, so that something else has written it.
-    """
+    """`text` without a last line that a kill or a crash left incomplete: without its end, or short of cells."""
     whole, newline, rest = text.rpartition("\n")
     if len(rest) > MAX_CHARACTERS:
         raise RowError(
@@ -98,11 +90,7 @@ def cut_half_line(text: str) -> str:
 
 
 def parse_cell(text: str, hint: object) -> object:
-    """The value of a cell of this type; empty is None.
-
-    Raises:
-        ValueError, KeyError: it is none.
-    """
+    """The value of a cell of this type; empty is None."""
     described = str(hint)
     if hint is float or hint is int:
         return hint(text)
@@ -135,11 +123,7 @@ def _words(hint: object) -> Iterator[str]:
 
 
 def require_plausible(values: Mapping[str, Any]) -> None:
-    """Stop on what no clock and no counter can have given.
-
-    Raises:
-        RowError: says which value of which column.
-    """
+    """Stop on what no clock and no counter can have given."""
     for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise RowError(f"{name} is {value}")
@@ -161,11 +145,7 @@ def _most(name: str) -> float:
 
 
 class SampleWriter:
-    """Appends samples to `samples.csv`; each is on the disk before `append` returns.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
+    """Appends samples to `samples.csv`; each is on the disk before `append` returns."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -193,11 +173,7 @@ class SampleWriter:
                 raise
 
     def append(self, sample: Sample) -> None:
-        """Write one row and fsync it.
-
-        Raises:
-            WriteError: the disk is full, say; the rows before stand.
-        """
+        """Write one row and fsync it."""
         head = (sample.round, sample.order, sample.sample, sample.started_s)
         case = (getattr(sample.case, name) for name in CASE_COLUMNS)
         outcome = (getattr(sample.outcome, name) for name in OUTCOME_COLUMNS)
@@ -240,9 +216,6 @@ def read_samples(folder: Path, *, may_be_empty: bool = False) -> tuple[list[Samp
 
     Args:
         may_be_empty: of a sweep to go on with: a full disk may not even have taken the columns.
-
-    Raises:
-        RecordError: the file is missing, lacks its columns or has others, or a row cannot be read.
     """
     path = folder / "samples.csv"
     try:
@@ -271,11 +244,7 @@ def read_samples(folder: Path, *, may_be_empty: bool = False) -> tuple[list[Samp
 
 
 def _require_unique(path: Path, samples: Sequence[Sample]) -> None:
-    """Stop on rows that were copied in.
-
-    Raises:
-        RecordError: two rows have the same place in a round, or are the same repetition of a case.
-    """
+    """Stop on rows that were copied in."""
     places = Counter((sample.round, sample.order) for sample in samples)
     for (number, order), count in places.items():
         if count > 1:

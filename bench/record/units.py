@@ -30,11 +30,7 @@ _RATE = re.compile(r"(?P<amount>[\d.]+\s*(?:[A-Za-z]i?)?)(?P<unit>B|b|bit)(?:\s*
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of "4096B", "1.5GB" or "200 MiB"; a bare number could be anything and is none.
-
-    Raises:
-        ValueError: not a positive number with such a unit.
-    """
+    """Bytes of "4096B", "1.5GB" or "200 MiB"; a bare number could be anything and is none."""
     found = _NUMBER.fullmatch(text.strip())
     if found is not None and not found[2]:
         raise ValueError(
@@ -53,20 +49,12 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_byte_count(text: str) -> int:
-    """Bytes of what is named in bytes, where a bare number is a count of them: "4096" or "4KiB".
-
-    Raises:
-        ValueError: not a positive number, or one with another unit.
-    """
+    """Bytes of what is named in bytes, where a bare number is a count of them: "4096" or "4KiB"."""
     return parse_bytes(f"{text.strip()}B" if text.strip().isdecimal() else text)
 
 
 def parse_rate(text: str) -> float:
-    """Bytes per second of "100MB/s", "1.5GiB/s" or, in bits, "80Gb/s", "80Gbit/s", "80Gbps".
-
-    Raises:
-        ValueError: not a positive number with such a unit.
-    """
+    """Bytes per second of "100MB/s", "1.5GiB/s" or, in bits, "80Gb/s", "80Gbit/s", "80Gbps"."""
     found = _RATE.fullmatch(text.strip())
     try:
         amount = parse_bytes("" if found is None else f"{found['amount']}B")
@@ -81,11 +69,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of "180s", "2m", "1.5h" or "500ms"; a bare number could be anything and is none.
-
-    Raises:
-        ValueError: not a positive number with such a unit.
-    """
+    """Seconds of "180s", "2m", "1.5h" or "500ms"; a bare number could be anything and is none."""
     found = _NUMBER.fullmatch(text.strip())
     if found is not None and not found[2]:
         number = f"{found[1]:.40}"

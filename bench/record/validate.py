@@ -18,11 +18,7 @@ class InputError(UserError, ValueError):
 
 
 def require_positive(name: str, value: float, *, unit: str = "") -> None:
-    """Stop unless `value` is above 0 and a figure that anything can have.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Stop unless `value` is above 0 and a figure that anything can have."""
     if not value > 0 or math.isinf(value):
         raise InputError(f"{name} must be above 0{unit and ' '}{unit}, not {value:g}")
     if not MIN_FIGURE <= value <= MAX_FIGURE:
@@ -32,22 +28,14 @@ def require_positive(name: str, value: float, *, unit: str = "") -> None:
 
 
 def require_count(name: str, value: int, *, most: int = MAX_COUNT) -> None:
-    """Stop unless `value` is a whole number from 1 to `most`.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Stop unless `value` is a whole number from 1 to `most`."""
     if not 1 <= value <= most:
         shown = f"{value:,}" if abs(value) <= MAX_COUNT**2 else "one of more digits than that"
         raise InputError(f"{name} must be above 0 and at most {most:,}, not {shown}")
 
 
 def require_share(name: str, value: float, *, zero: bool = True) -> None:
-    """Stop unless `value` is between 0 and 1; 0 itself only where `zero` allows it.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Stop unless `value` is between 0 and 1; 0 itself only where `zero` allows it."""
     if not (0 <= value <= 1 and (zero or value > 0)):
         span = "between 0 and 1" if zero else "above 0 and at most 1"
         raise InputError(f"{name} must be {span}, not {value:g}")
@@ -59,11 +47,7 @@ def exact(value: float) -> Fraction:
 
 
 def parse_counts(name: str, text: str) -> tuple[int, ...]:
-    """The whole numbers in "1,1000,10_000", each above 0.
-
-    Raises:
-        InputError: something else.
-    """
+    """The whole numbers in "1,1000,10_000", each above 0."""
     try:
         counts = tuple(int(part) for part in text.split(","))
     except ValueError:

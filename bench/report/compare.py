@@ -70,17 +70,11 @@ class ComparedResult:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The spots of several runs.
+    """The spots of several runs."""
 
-    Args:
-        rows: one for each spot, in the order of `HEADINGS`.
-        remarks: what else differs, a line each.
-        is_sound: every load series of every run is decided, and none is suspect.
-    """
-
-    rows: tuple[tuple[str, ...], ...]
-    remarks: tuple[str, ...] = ()
-    is_sound: bool = True
+    rows: tuple[tuple[str, ...], ...]  # one for each spot, in the order of `HEADINGS`
+    remarks: tuple[str, ...] = ()  # what else differs, a line each
+    is_sound: bool = True  # every load series of every run is decided, and none is suspect
 
     def table(self) -> RenderableType:
         """The rows, then the remarks."""
@@ -107,11 +101,7 @@ def _plain(name: str, value: object) -> str:
 
 
 def compare(results: Sequence[ComparedResult]) -> Comparison:
-    """Every spot of every result.
-
-    Raises:
-        DifferentMachinesError: the runs' machines differ in a fact that lasts.
-    """
+    """Every spot of every result."""
     runs = [result.run for result in results]
     different = differing_facts(runs)
     if different:

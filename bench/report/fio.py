@@ -62,29 +62,18 @@ class _Output(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FioFigures:
-    """What one job of fio read.
+    """What one job of fio read."""
 
-    Args:
-        name, engine: the job's; no engine where it does not say.
-        reading: how it read.
-        bytes_per_s: over all threads.
-        latency_p50_s, latency_p99_s: of one read; None where fio does not say.
-    """
-
-    name: str
+    name: str  # the job's; no engine where it does not say
     engine: str | None
-    reading: FioReading
-    bytes_per_s: float
-    latency_p50_s: float | None
+    reading: FioReading  # how it read
+    bytes_per_s: float  # over all threads
+    latency_p50_s: float | None  # of one read; None where fio does not say
     latency_p99_s: float | None
 
 
 def read_fio(path: Path) -> tuple[FioFigures, ...]:
-    """The jobs in what `fio --output-format=json` wrote; text around the JSON is skipped.
-
-    Raises:
-        FioError: not readable, not fio's JSON, a job failed, read nothing, or is there once for each of its threads.
-    """
+    """The jobs in what `fio --output-format=json` wrote; text around the JSON is skipped."""
     try:
         output = _Output.model_validate(_find_json(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -106,11 +95,7 @@ def read_fio(path: Path) -> tuple[FioFigures, ...]:
 
 
 def _find_json(text: str) -> object:
-    """The JSON of fio among other text: the first object that begins a line and has jobs.
-
-    Raises:
-        ValueError: no line begins a JSON object.
-    """
+    """The JSON of fio among other text: the first object that begins a line and has jobs."""
     found: object = None
     error: ValueError = ValueError("no line begins with {")
     for start in re.finditer(r"^\{", text, re.MULTILINE):

@@ -15,24 +15,16 @@ NEAR = 0.01  # sizes this near are the same: a header or a shorter last read mov
 
 @dataclass(frozen=True, slots=True)
 class FioReading:
-    """How something read.
+    """How something read."""
 
-    Args:
-        model, layout, chunk_bytes: whose chunks; None where it does not say.
-        request_bytes: as the layout has it.
-        read_bytes: of one read.  None where it is not known.
-        direct: past the page cache; None where it is not known.
-        in_flight: reads over all threads; None where it is not known.
-        num_reads: of one load; None where it is not known, or there are more than can be in flight.
-    """
-
-    model: str | None
+    model: str | None  # whose chunks; None where it does not say
     layout: str | None
     chunk_bytes: int | None
-    request_bytes: float | None
-    read_bytes: float | None
-    direct: bool | None
-    in_flight: int | None
+    request_bytes: float | None  # as the layout has it
+    read_bytes: float | None  # of one read.  None where it is not known
+    direct: bool | None  # past the page cache; None where it is not known
+    in_flight: int | None  # reads over all threads; None where it is not known
+    # of one load; None where it is not known, or there are more than can be in flight
     num_reads: int | None = None
 
     @property

@@ -95,7 +95,7 @@ def test_a_sweep_under_way_can_be_reported_on_and_not_gone_on_with(tmp_path: Pat
         folder = resume_sweep(_stopped(tmp_path), data_dir=tmp_path, hooks=_hooks(intruder))
     else:
         folder = run_sweep(PLAN, root=root, data_dir=tmp_path, hooks=_hooks(intruder))
-    assert intruder.refusals == [f"{folder}: a sweep is writing here; go on with it when that one has ended"]
+    assert intruder.refusals == [f"{folder}: a sweep is writing here. Resume when it has ended."]
     assert intruder.reports == [1]  # it has not come to its end
     assert (folder / "report.html").exists()
     assert read_run(folder).state == "complete"
@@ -135,7 +135,7 @@ def test_going_on_with_a_sweep_under_way_is_one_line_and_exit_code_2(
         main()
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"kvcross: {folder}: a sweep is writing here; go on with it when that one has ended"
+    assert line == f"kvcross: {folder}: a sweep is writing here. Resume when it has ended."
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from bench.estimate.paired_rounds import find_chunk_tokens
 from bench.estimate.results import Analysis, Crossing, SweetSpot
 from bench.estimate.valid_samples import samples_that_count
 from bench.record.run import RunRecord
@@ -45,7 +46,7 @@ def format_suffix(run: RunRecord, series: str | None) -> str:
     """
     suffix = run.plan.suffix_tokens
     said = f"the next {format_tokens(suffix)} tokens" if suffix != 1 else "the next token"
-    chunk_tokens = _find_chunk(run, series)
+    chunk_tokens = find_chunk_tokens(run, series)
     if run.plan.simulation is not None or suffix % chunk_tokens == 0:
         return said
     return f"{said} (loaded in whole KV chunks of {format_tokens(chunk_tokens)})"
@@ -55,12 +56,6 @@ def of_suffix(run: RunRecord, spot: SweetSpot) -> str:
     """What stands behind the name of a P* that was asked for with a suffix: " of the next 1,000 tokens"; else nothing."""
     asked = spot.kind == "marginal" and run.plan.suffix_tokens
     return f" of {format_suffix(run, spot.series)}" if asked else ""
-
-
-def _find_chunk(run: RunRecord, series: str | None) -> int:
-    """Tokens of one KV chunk of the series, the run's unless it has its own."""
-    own = run.series[series].settings.get("chunk_tokens") if series in run.series else None
-    return own if isinstance(own, int) and own > 0 else run.chunk_tokens
 
 
 Rounds = dict[int, dict[int, tuple[int, int]]]  # by round, by length: samples of recompute and of load
