@@ -103,7 +103,7 @@ def test_arms_that_never_cross_are_measured_on_the_whole_grid_until_the_budget_i
 @pytest.mark.parametrize("truth", [CROSSING, ALWAYS])
 def test_a_number_of_rounds_that_was_asked_for_is_kept(truth: Truth) -> None:
     assert choose_lengths(_progress(truth, [GRID] * 3, num_rounds=3, precision=0.001)) == End(
-        "the rounds that --rounds asked for, 3, are measured"
+        "all 3, are measured"
     )
     assert _chosen(_progress(truth, [GRID] * 2, num_rounds=3, precision=0.001))
 

@@ -94,7 +94,7 @@ def test_a_prefix_beyond_the_models_maximum_is_refused() -> None:
     run, samples = make_run(kv_bytes_at=EVEN), make_samples()
     analyse(run, samples)
     stray = Sample(0, 9999, 0, 0.0, Case("recompute", "recompute", 65_536), Outcome(1.0))
-    with pytest.raises(AnalysisError, match="65536 tokens are beyond the maximum of Qwen3-8B; delete"):
+    with pytest.raises(AnalysisError, match="65536 tokens exceed the maximum of Qwen3-8B; delete"):
         analyse(run, [*samples, stray])
 
 
