@@ -59,7 +59,7 @@ def _require_parts(sample: Sample, *, ranks: int) -> None:
     least_s = longest_s + step_s if ranks == 1 else max(longest_s, step_s)
     if outcome.seconds < MIN_SHARE * least_s:
         raise _impossible(
-            sample, f"{outcome.seconds:.6g} s in total is less than {least_s:.6g} s of its parts"
+            sample, f"{outcome.seconds:.6g} s in total is less than the {least_s:.6g} s of its parts"
         )
 
 

@@ -134,7 +134,7 @@ def test_lengths_that_were_asked_for_and_never_measured_are_named(tmp_path: Path
             "800, 1600 tokens were asked for and not measured: the sweep ended before; a longer --budget has room",
         )
     ]
-    assert observer.phases[-1] == "done: the rounds that --rounds asked for, 1, are measured"
+    assert observer.phases[-1] == "done: all 1 rounds of --rounds are measured"
 
 
 def test_a_second_round_of_one_length_is_measured_where_no_more_fits(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def _hooks(observer: SilentObserver | None = None) -> SweepHooks:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"num_rounds": 2}, "the rounds that --rounds asked for, 2, are measured"),
-        ({}, "every crossover is known to ±30 %, as --precision asked (a smaller one goes on)"),
+        ({"num_rounds": 2}, "all 2 rounds of --rounds are measured"),
+        ({}, "every crossover is within ±30 % (--precision; a smaller value continues)"),
         ({"tokens": (512, 1024), "precision": 1e-6}, "a simulation ends after 40 rounds"),
     ],
     ids=["rounds", "precision", "simulation"],
