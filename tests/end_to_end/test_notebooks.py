@@ -113,7 +113,7 @@ def test_a_named_folder_counts_from_here_or_from_beside_the_results(tmp_path: Pa
 
 
 def test_no_results_at_all_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="no result folder here; run a sweep, or set KVCROSS_RESULTS"):
+    with pytest.raises(RecordError, match="KVCROSS_RESULTS"):
         choose_result(tmp_path, {})
 
 

@@ -134,10 +134,10 @@ def test_other_verdicts_load_all_nothing_or_what_is_faster(
 def test_an_unknown_or_unclear_series_is_refused_with_the_choices(sweep: tuple[object, Analysis]) -> None:
     run, analysis = sweep
     name = analysis.spots[0].series
-    with pytest.raises(CurveError, match=f"no load series 'nfs'; choose one with --series: {name}"):
+    with pytest.raises(CurveError, match=f"no load series 'nfs'. Choose one with --series: {name}"):
         prices_of_sweep(run, analysis, series="nfs", source="here")
     other = replace(analysis.spots[0], series="other")
-    with pytest.raises(CurveError, match=f"2 load series; choose one with --series: {name}, other"):
+    with pytest.raises(CurveError, match=f"2 load series. Choose one with --series: {name}, other"):
         prices_of_sweep(run, replace(analysis, spots=(*analysis.spots, other)), series=None, source="here")
     with pytest.raises(CurveError, match="no load series was measured"):
         prices_of_sweep(run, replace(analysis, spots=()), series=None, source="here")
