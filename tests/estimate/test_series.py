@@ -29,7 +29,7 @@ def test_the_only_series_or_the_one_that_is_named_is_chosen() -> None:
     assert choose_series(["a", "b"], "b") == "b"
     with pytest.raises(ValueError, match="2 load series. Choose one with --series: a, b"):
         choose_series(["a", "b"], None)
-    with pytest.raises(ValueError, match="no load series 'c'; choose one with --series: a"):
+    with pytest.raises(ValueError, match="no load series 'c'. Choose one with --series: a"):
         choose_series(["a"], "c")
     with pytest.raises(ValueError, match="no load series was measured"):
         choose_series([], None)
