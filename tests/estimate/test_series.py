@@ -27,9 +27,9 @@ WAYS = (MEMORY, DISK)
 def test_the_only_series_or_the_one_that_is_named_is_chosen() -> None:
     assert choose_series(["a", "a"], None) == "a"
     assert choose_series(["a", "b"], "b") == "b"
-    with pytest.raises(ValueError, match="2 load series. Choose one with --series: a, b"):
+    with pytest.raises(ValueError, match=r"2 load series\. Choose one with --series: a, b"):
         choose_series(["a", "b"], None)
-    with pytest.raises(ValueError, match="no load series 'c'. Choose one with --series: a"):
+    with pytest.raises(ValueError, match=r"no load series 'c'\. Choose one with --series: a"):
         choose_series(["a"], "c")
     with pytest.raises(ValueError, match="no load series was measured"):
         choose_series([], None)
@@ -39,7 +39,7 @@ def test_a_model_of_a_sweep_with_several_series_is_of_the_named_one_and_says_so(
     run, samples = make_tier_run(WAYS), make_tier_samples(WAYS)
     geometry = resolve_model("qwen3-8b").geometry
     with pytest.raises(
-        CalibrationError, match="2 load series. Choose one with --series: hostmem/best, posix/best"
+        CalibrationError, match=r"2 load series\. Choose one with --series: hostmem/best, posix/best"
     ):
         fit_sweep(run, samples, geometry)
     memory, disk = (fit_sweep(run, samples, geometry, series=way.series) for way in WAYS)
