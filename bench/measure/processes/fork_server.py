@@ -26,6 +26,10 @@ class StartError(Exception):
     """The fork server did not start a process; one line with the reason."""
 
 
+class ServerKilledError(StartError):
+    """The fork server died before it had started a process: another one can start it."""
+
+
 def start_server() -> None:
     """Start the fork server where none runs; neither it nor its children ever see a signal meant for the parent.
 
@@ -72,8 +76,10 @@ def limit_starts(limit_s: float) -> Iterator[None]:
         timer.join()
     if late.is_set() or died:
         end_server()
-        how = f"did not start them within {limit_s:.0f} s and was ended" if late.is_set() else "was killed"
-        raise StartError(f"the fork server, which starts the measuring processes, {how}")
+        name = "the fork server, which starts the measuring processes,"
+        if late.is_set():
+            raise StartError(f"{name} did not start them within {limit_s:.0f} s and was ended")
+        raise ServerKilledError(f"{name} was killed")
 
 
 def end_server() -> None:

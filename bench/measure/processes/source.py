@@ -7,7 +7,7 @@ from typing import Protocol
 
 from bench.arms.simulated import SimulatedArm, meet_simulated
 from bench.measure.clock import Clock, VirtualClock
-from bench.measure.processes.fork_server import StartError, start_server
+from bench.measure.processes.fork_server import ServerKilledError, StartError, start_server
 from bench.measure.processes.messages import (
     CaseCost,
     Job,
@@ -68,7 +68,10 @@ class ProcessSource:
         """Messages of the job as they arrive."""
         latest_s = job.deadline_s + self._overrun_s
         try:
-            yield from self._run(job, latest_s)
+            try:
+                yield from self._run(job, latest_s)
+            except ServerKilledError:  # by the job before, or since: its death may be seen only here
+                yield from self._run(job, latest_s)
         except StartError as error:
             yield JobFailed(str(error))
 
