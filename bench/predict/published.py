@@ -13,7 +13,6 @@ from kvio.errors import UserError
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 MAX_ROWS_BYTES = 16 * 2**20
-TIMES = ("ttft_pair", "recompute_only", "load_only")
 RATES = ("required_bandwidth", "kv_production_rate")
 CROSSOVER = "crossover_point"
 LOADING = ("ttft_pair", "load_only", CROSSOVER)

@@ -176,14 +176,6 @@ def count_of(number: int, noun: str) -> str:
     return f"{format_tokens(number)} {noun}{'' if number == 1 else 's'}"
 
 
-def format_elapsed(seconds: float) -> str:
-    """Seconds with three digits; minutes and seconds from two minutes on: "3 min 20 s"."""
-    if seconds < 120:
-        return format_seconds(seconds)
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s"
-
-
 def format_duration(seconds: float) -> str:
     """Seconds in the largest fitting unit up to days."""
     for scale, unit in ((86_400, "days"), (3600, "h"), (60, "min")):

@@ -6,7 +6,6 @@ import pytest
 
 from bench.record.units import (
     format_bytes,
-    format_elapsed,
     format_rate,
     format_tokens,
     parse_byte_count,
@@ -121,21 +120,6 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 def test_sizes_are_written_in_decimal_units(num_bytes: float, expected: str) -> None:
     assert format_bytes(num_bytes) == expected
     assert format_rate(num_bytes) == expected + "/s"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0.0015, "1.50 ms"),
-        (0.85, "850 ms"),
-        (0.99996, "1.00 s"),
-        (12.34, "12.3 s"),
-        (119.0, "119 s"),
-        (125.0, "2 min 5 s"),
-    ],
-)
-def test_seconds_are_written_with_a_fitting_unit(seconds: float, expected: str) -> None:
-    assert format_elapsed(seconds) == expected
 
 
 def test_tokens_are_written_whole() -> None:
